@@ -18,6 +18,12 @@ def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), str(path))
 
 
+def modules(*programs: str) -> list[Path]:
+    """Of the sources of these folders, without generated ones."""
+    found = (path for program in programs for path in sorted((ROOT / program / "src").rglob("*.py")))
+    return [path for path in found if "_pb2" not in path.name]
+
+
 def shown(path: Path) -> str:
     """Relative to the repository, as people and exceptions name a file."""
     return path.relative_to(ROOT).as_posix()

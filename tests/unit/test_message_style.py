@@ -14,10 +14,9 @@ from typing import Any, Final, NamedTuple
 import pytest
 import yaml
 
-from tests.unit.sources import ROOT, parsed, shown
+from tests.unit.sources import ROOT, modules, parsed, shown
 
 PAGES: Final = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), ROOT / "charts/nodedevice/README.md"])
-_SOURCES: Final = ("node-agent/src", "operator/src", "common/src", "kube/src", "proto/src", "cli/src")
 # Words of a private language: each has a term of the field, or says nothing.
 FORBIDDEN: Final = re.compile(
     r"\b(told|said|look|looks|looked|looking|anew|mend|mends|mended|mending|puts? right|left alone|who holds|what is there)\b",
@@ -36,10 +35,8 @@ def _found() -> tuple[list[Text], list[Text]]:
     """All texts of the programs, and those that are logged."""
     texts: list[Text] = []
     logged: list[Text] = []
-    for folder in _SOURCES:
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            if "_pb2" not in path.name:
-                _read(path, texts, logged)
+    for path in modules("node-agent", "operator", "common", "kube", "proto", "cli"):
+        _read(path, texts, logged)
     return texts, logged
 
 

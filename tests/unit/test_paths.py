@@ -8,14 +8,8 @@ import ast
 from collections.abc import Iterator
 from typing import Final
 
-from tests.unit.sources import ROOT, parsed, shown
+from tests.unit.sources import modules, parsed, shown
 
-SOURCES: Final = [
-    path
-    for folder in ("common", "node-agent", "operator", "proto")
-    for path in sorted((ROOT / folder / "src").rglob("*.py"))
-    if "_pb2" not in path.name
-]
 INSTEAD: Final = {
     **dict.fromkeys(("exists", "is_file", "is_dir", "is_symlink"), "os.path.exists, isfile, isdir, islink, lexists"),
     "is_socket": "lib.filesystem.is_socket",
@@ -41,7 +35,7 @@ def questions(module: ast.Module) -> Iterator[tuple[int, str]]:
 def test_nothing_of_the_product_asks_pathlib() -> None:
     found = [
         f"{shown(path)}:{line}: .{name}(): use {INSTEAD[name]}"
-        for path in SOURCES
+        for path in modules("common", "node-agent", "operator", "proto")
         for line, name in questions(parsed(path))
     ]
     assert not found, "\n".join(found)

@@ -8,16 +8,7 @@ import pytest
 import yaml
 from nodedevice_agent.settings import AgentSettings
 
-from docs.generate_settings import (
-    HEAD,
-    PAGE,
-    PROGRAMS,
-    fields,
-    page,
-    place_of,
-    sections,
-    structure_of,
-)
+from docs.generate_settings import HEAD, PAGE, PROGRAMS, fields, page, place_of, sections, structure_of
 
 
 def rows_of(heading: str) -> dict[str, str]:

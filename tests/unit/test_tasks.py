@@ -11,15 +11,9 @@ from typing import Final
 
 import pytest
 
-from tests.unit.sources import ROOT, parsed, shown
+from tests.unit.sources import modules, parsed, shown
 
-SOURCES: Final = [
-    path
-    for folder in ("common", "node-agent", "operator", "proto")
-    for path in sorted((ROOT / folder / "src").rglob("*.py"))
-    if "_pb2" not in path.name
-]
-
+SOURCES: Final = modules("common", "node-agent", "operator", "proto")
 # What ends the process, and why nothing goes on without it.
 VITAL: Final = {
     "agent": {

@@ -1,14 +1,12 @@
 """The kind NodeDeviceConfig: no key of a setting is dropped without a word, and none is required that the agent does not need."""
 
 from charts import generate_config_schema
-from hack import yaml_text
-from tests.unit.api.test_crds import Schema, schemas
+from tests.unit.api.test_crds import Schema, load, schemas
 
 
 def spec() -> Schema:
-    crd = yaml_text.load(generate_config_schema.CRD.read_text(encoding="utf-8"))
-    schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    found: Schema = schema["properties"]["spec"]
+    version = load(generate_config_schema.CRD)["spec"]["versions"][0]
+    found: Schema = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
     return found
 
 

@@ -3,15 +3,7 @@
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from nodedevice_api.device_ids import (
-    ESCAPED,
-    MAX_SHOWN,
-    ShortenedID,
-    has_original,
-    is_shortened,
-    original_id,
-    shown_id,
-)
+from nodedevice_api.device_ids import ESCAPED, MAX_SHOWN, ShortenedID, has_original, is_shortened, original_id, shown_id
 from nodedevice_api.names import ALL_DEVICES, ALL_DEVICES_WORD
 from nodedevice_api.parts import parent_and_number
 

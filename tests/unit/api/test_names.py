@@ -19,9 +19,7 @@ def subdomains(longest: int) -> st.SearchStrategy[str]:
 
 node_names = subdomains(253)
 resource_names = st.builds(
-    "{}/{}".format,
-    subdomains(244),
-    st.from_regex(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", fullmatch=True),
+    "{}/{}".format, subdomains(244), st.from_regex(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", fullmatch=True)
 )
 
 

@@ -1,7 +1,6 @@
 """The records of NodeDevice and PodDevice have the fields of their CRDs, and no others."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -21,9 +20,8 @@ from nodedevice_api.parts import OLD_SEPARATOR, SEPARATOR, Advertise, Choice, Pl
 from nodedevice_api.poddevice import PodDeviceSpec, PodDeviceStatus
 from nodedevice_api.wire import Record
 
-from hack import yaml_text
+from tests.unit.api.test_crds import ROOT, Schema, load, schemas
 
-CRDS: Final = Path(__file__).parents[3] / "crds"
 RECORDS: Final = {
     "nodedevices": {"spec": NodeDeviceSpec, "status": NodeDeviceStatus},
     "poddevices": {"spec": PodDeviceSpec, "status": PodDeviceStatus},
@@ -31,72 +29,45 @@ RECORDS: Final = {
 PARTS: Final = [(kind, part) for kind, of_kind in RECORDS.items() for part in of_kind]
 WORDS: Final = {inspect.StrType: "string", inspect.IntType: "integer", inspect.BoolType: "boolean"}
 
-# what a field is, by its path; * where an object has to have it
-Fields = dict[str, str]
 
-
-def schema_of(kind: str, part: str) -> Any:
-    crd = yaml_text.load((CRDS / f"{kind}.yaml").read_text(encoding="utf-8"))
-    return crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"][part]
-
-
-def of_schema(schema: Any, path: str = "") -> Fields:
-    found = {path: schema["type"]}
-    for name, below in schema.get("properties", {}).items():
-        found |= of_schema(below, f"{path}.{name}")
-    if "items" in schema:
-        found |= of_schema(schema["items"], f"{path}[]")
-    if "additionalProperties" in schema:
-        found |= of_schema(schema["additionalProperties"], f"{path}{{}}")
+def schema_of(kind: str, part: str) -> Schema:
+    crd = load(ROOT / "crds" / f"{kind}.yaml")
+    found: Schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"][part]
     return found
 
 
-def of_record(found: inspect.Type, path: str = "") -> Fields:
+def fields_of(found: inspect.Type, path: str = "") -> Iterator[tuple[str, str, bool]]:
+    """Of each field below: its path, its type in a schema, and whether an object has to have it."""
     match found:
         case inspect.UnionType(types=types):
             (one,) = (each for each in types if not isinstance(each, inspect.NoneType))
-            return of_record(one, path)
+            yield from fields_of(one, path)
         case inspect.StructType(fields=fields):
-            below = [of_record(field.type, f"{path}.{field.encode_name}") for field in fields]
-            return {path: "object", **{name: word for each in below for name, word in each.items()}}
-        case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item):
-            return {path: "array", **of_record(item, f"{path}[]")}
-        case inspect.DictType(value_type=value):
-            return {path: "object", **of_record(value, f"{path}{{}}")}
-    return {path: WORDS[type(found)]}
-
-
-def required_by_schema(schema: Any, path: str = "") -> Iterator[str]:
-    yield from (f"{path}.{name}" for name in schema.get("required", ()))
-    for name, below in schema.get("properties", {}).items():
-        yield from required_by_schema(below, f"{path}.{name}")
-    if "items" in schema:
-        yield from required_by_schema(schema["items"], f"{path}[]")
-
-
-def required_by_record(found: inspect.Type, path: str = "") -> Iterator[str]:
-    match found:
-        case inspect.UnionType(types=types):
-            for each in types:
-                yield from required_by_record(each, path)
-        case inspect.StructType(fields=fields):
+            yield path, "object", False
             for field in fields:
-                yield from [f"{path}.{field.encode_name}"] if field.required else []
-                yield from required_by_record(field.type, f"{path}.{field.encode_name}")
+                (_, word, _), *below = fields_of(field.type, f"{path}.{field.encode_name}")
+                yield from ((f"{path}.{field.encode_name}", word, field.required), *below)
         case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item):
-            yield from required_by_record(item, f"{path}[]")
+            yield from ((path, "array", False), *fields_of(item, f"{path}[]"))
+        case inspect.DictType(value_type=value):
+            yield from ((path, "object", False), *fields_of(value, f"{path}{{}}"))
+        case _:
+            yield path, WORDS[type(found)], False
 
 
 @pytest.mark.parametrize(("kind", "part"), PARTS)
 def test_both_have_the_same_fields_of_the_same_types(kind: str, part: str) -> None:
-    assert of_record(inspect.type_info(RECORDS[kind][part])) == of_schema(schema_of(kind, part))
+    found = {path: word for path, word, _ in fields_of(inspect.type_info(RECORDS[kind][part]))}
+    assert found == {path: schema["type"] for path, schema in schemas(schema_of(kind, part))}
 
 
 @pytest.mark.parametrize(("kind", "part"), PARTS)
 def test_what_a_record_cannot_do_without_the_crd_requires(kind: str, part: str) -> None:
     """Otherwise an object that the API server takes would not decode."""
-    record = inspect.type_info(RECORDS[kind][part])
-    assert set(required_by_record(record)) <= set(required_by_schema(schema_of(kind, part)))
+    needed = {path for path, _, is_required in fields_of(inspect.type_info(RECORDS[kind][part])) if is_required}
+    assert needed <= {
+        f"{path}.{name}" for path, each in schemas(schema_of(kind, part)) for name in each.get("required", ())
+    }
 
 
 @pytest.mark.parametrize(
@@ -137,11 +108,7 @@ def test_words_are_those_of_the_crd(path: str, words: list[str]) -> None:
             [
                 "total",
                 ...,
-                "devices",
-                "devicesOmitted",
-                "allocations",
-                "allocationsOmitted",
-                "waiting",
+                *("devices", "devicesOmitted", "allocations", "allocationsOmitted", "waiting"),
                 ...,
                 "conditions",
             ],

@@ -1,10 +1,8 @@
 """The played API server by the names that tests of the command use, with the objects that they set."""
 
-from collections.abc import Callable
-
 from tests.fakes.played_api.kinds import CRDS, DAEMON_SETS, DEPLOYMENTS, EVENTS, LEASES, NODES, OURS, PODS
 from tests.fakes.played_api.messages import Answer, Object, Request, status
-from tests.fakes.played_api.server import PlayedApi
+from tests.fakes.played_api.server import Fault, PlayedApi
 from tests.fakes.played_api.serving import kubeconfig, serving
 
 __all__ = [
@@ -26,5 +24,4 @@ __all__ = [
     "status",
 ]
 
-Fault = Callable[[Request], Answer | None]
 FakeApiServer = PlayedApi

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 from kubectl_nodedevice import commands, program
+from kubectl_nodedevice.api import Api
 from kubectl_nodedevice.errors import CliError
+from nodedevice_kube import credentials
 from nodedevice_kube.api_errors import ApiError
 
 from tests.unit.cli.api_server import FakeApiServer, kubeconfig, serving
@@ -24,6 +26,7 @@ class Ran:
     err: str
 
 
+ApiOf = Callable[..., Api]
 Run = Callable[..., Ran]
 
 
@@ -36,12 +39,9 @@ class Terminal(io.StringIO):
 
 @pytest.fixture
 def at_terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Terminal]:
-    """Makes a terminal with colours the standard output of what runs from then on."""
+    """Makes a terminal the standard output of what runs from then on."""
 
     def made() -> Terminal:
-        monkeypatch.setenv("TERM", "xterm-256color")
-        for name in ("COLORTERM", "FORCE_COLOR"):
-            monkeypatch.delenv(name, raising=False)
         terminal = Terminal()
         monkeypatch.setattr(sys, "stdout", terminal)
         return terminal
@@ -68,18 +68,14 @@ class Clock:
 
 @pytest.fixture(autouse=True)
 def _environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Nothing of this machine's own: no kubeconfig, no proxy, no pod."""
+    """Nothing of this machine's own: no kubeconfig, no proxy, no pod; terminals have colours."""
     for name in (
-        "KUBECONFIG",
-        "KUBERNETES_SERVICE_HOST",
-        "HTTPS_PROXY",
-        "HTTP_PROXY",
-        "https_proxy",
-        "http_proxy",
-        "NO_COLOR",
+        *("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "NO_COLOR", "COLORTERM", "FORCE_COLOR"),
+        *("HTTPS_PROXY", "HTTP_PROXY", "https_proxy", "http_proxy"),
     ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("TERM", "xterm-256color")
 
 
 @pytest.fixture
@@ -87,6 +83,18 @@ def server() -> Iterator[FakeApiServer]:
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.000000Z")
     with serving(FakeApiServer(small_cluster(now))) as running:
         yield running
+
+
+@pytest.fixture
+def api_of(server: FakeApiServer, tmp_path: Path, request: pytest.FixtureRequest) -> ApiOf:
+    """A client of the server. path: behind which it is; user: how the kubeconfig's user logs in."""
+
+    def made(path: str = "", **user: Any) -> Api:
+        api = Api(credentials.load(str(kubeconfig(tmp_path, f"{server.address}{path}", **user))))
+        request.addfinalizer(api.close)
+        return api
+
+    return made
 
 
 @pytest.fixture
@@ -132,6 +140,6 @@ def new_process(monkeypatch: pytest.MonkeyPatch) -> None:
 def clock(new_process: None, monkeypatch: pytest.MonkeyPatch) -> Clock:
     """Of all that waits, or shows that it does."""
     made = Clock()
-    for module in ("api", "output", "commands.check", "commands.cordon"):
+    for module in ("api", "output", "commands.check", "commands.cordon", "commands.nodes"):
         monkeypatch.setattr(f"kubectl_nodedevice.{module}.time", made)
     return made

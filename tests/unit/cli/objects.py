@@ -7,6 +7,7 @@ from tests.unit.cli.api_server import CRDS, DAEMON_SETS, LEASES, NODES, OURS, PO
 Object = dict[str, Any]
 THEN = "2026-11-28T10:00:00Z"
 GPU = "example.com/gpu"
+NODE_DEVICES, POD_DEVICES = f"{OURS}/nodedevices", f"{OURS}/poddevices"
 
 
 def condition(kind: str, state: str = "True", reason: str = "", message: str = "") -> Object:
@@ -22,53 +23,32 @@ def node_device(node: str, resource: str = GPU, devices: list[Object] | None = N
     devices = [device("gpu-0"), device("gpu-1")] if devices is None else devices
     healthy = sum(each["health"] == "Healthy" for each in devices)
     counted = {"total": len(devices), "healthy": healthy, "cordoned": 0, "allocated": 0, "available": healthy}
-    conditions = [condition("Ready"), condition("AgentReady", reason="LeaseRenewed")]
-    return {
-        "metadata": {
-            "name": f"{node}.{resource.replace('/', '.')}",
-            "resourceVersion": "1",
-            "uid": f"uid-{node}",
-            "creationTimestamp": THEN,
-        },
-        "spec": {"nodeName": node, "resourceName": resource},
-        "status": {
-            **counted,
-            "devices": devices,
-            "endpoint": {"state": "Running", "since": THEN},
-            "agent": {"version": "0.1.0", "delivery": "nri", "servedBy": "nodedevice"},
-            "conditions": conditions,
-            **status,
-        },
+    shown = {
+        **counted,
+        "devices": devices,
+        "endpoint": {"state": "Running", "since": THEN},
+        "agent": {"version": "0.1.0", "delivery": "nri", "servedBy": "nodedevice"},
+        "conditions": [condition("Ready"), condition("AgentReady", reason="LeaseRenewed")],
     }
+    name = f"{node}.{resource.replace('/', '.')}"
+    metadata = {"name": name, "resourceVersion": "1", "uid": f"uid-{node}", "creationTimestamp": THEN}
+    spec = {"nodeName": node, "resourceName": resource}
+    return {"metadata": metadata, "spec": spec, "status": {**shown, **status}}
 
 
 def allocation(pod: str = "try", ids: tuple[str, ...] = ("gpu-0",), **more: Any) -> Object:
-    return {
-        "namespace": "default",
-        "name": pod,
-        "podUID": f"uid-{pod}",
-        "container": "main",
-        "deviceIDs": list(ids),
-        "since": THEN,
-        **more,
-    }
+    holder = {"namespace": "default", "name": pod, "podUID": f"uid-{pod}", "container": "main"}
+    return {**holder, "deviceIDs": list(ids), "since": THEN, **more}
 
 
 def pod(name: str = "try", node: str = "node-a", phase: str = "Running", resource: str = GPU, **labels: str) -> Object:
     container = {"name": "main", "image": "x", "resources": {"limits": {resource: "1"}, "requests": {resource: "1"}}}
+    metadata = {"name": name, "namespace": "default", "uid": f"uid-{name}", "creationTimestamp": THEN}
+    conditions = [condition("PodScheduled", "True" if node else "False", "Unschedulable")]
     return {
-        "metadata": {
-            "name": name,
-            "namespace": "default",
-            "uid": f"uid-{name}",
-            "creationTimestamp": THEN,
-            "labels": labels,
-        },
+        "metadata": {**metadata, "labels": labels},
         "spec": {"containers": [container], **({"nodeName": node} if node else {})},
-        "status": {
-            "phase": phase,
-            "conditions": [condition("PodScheduled", "True" if node else "False", "Unschedulable")],
-        },
+        "status": {"phase": phase, "conditions": conditions},
     }
 
 
@@ -79,16 +59,12 @@ def labels_of(component: str) -> dict[str, str]:
 
 def pod_device(name: str = "try", node: str = "node-a", ids: tuple[str, ...] = ("gpu-0",)) -> Object:
     held = [{"id": each, "health": "Healthy"} for each in ids]
-    resources = [{"resourceName": GPU, "devices": held}]
+    containers = [{"name": "main", "resources": [{"resourceName": GPU, "devices": held}]}]
+    summary = {"resources": f"{GPU}={len(ids)}", "devices": ",".join(ids), "health": "Healthy"}
     return {
         "metadata": {"name": name, "namespace": "default", "creationTimestamp": THEN, "resourceVersion": "1"},
         "spec": {"nodeName": node, "podUID": f"uid-{name}"},
-        "status": {
-            "resources": f"{GPU}={len(ids)}",
-            "devices": ",".join(ids),
-            "health": "Healthy",
-            "containers": [{"name": "main", "resources": resources}],
-        },
+        "status": {**summary, "containers": containers},
     }
 
 
@@ -97,6 +73,15 @@ def lease(name: str, namespace: str, renewed: str) -> Object:
         "metadata": {"name": name, "namespace": namespace},
         "spec": {"holderIdentity": f"{name}_1", "renewTime": renewed, "leaseDurationSeconds": 60},
     }
+
+
+def event(
+    reason: str, message: str, kind: str, name: str, uid: str = "", at: str = THEN, namespace: str = "default"
+) -> Object:
+    about = {"kind": kind, "name": name, "uid": uid or f"uid-{name}"}
+    metadata = {"name": f"{name}.{about['uid']}.{at}".lower(), "namespace": namespace}
+    words = {"reason": reason, "message": message, "lastTimestamp": at}
+    return {"metadata": metadata, "involvedObject": about, **words}
 
 
 def node(name: str) -> Object:
@@ -119,17 +104,12 @@ def small_cluster(now: str) -> dict[str, list[Object]]:
     gpus = [device("gpu-0"), device("gpu-1", cordonedSince=THEN, cordonedBy="bob"), broken]
     first = node_device("node-a", devices=gpus, allocated=1, available=0, cordoned=1, allocations=[allocation()])
     first["spec"]["cordonedDevices"] = [{"id": "gpu-1", "by": "bob", "reason": "ecc", "at": THEN}]
-    config = {
-        "metadata": {"name": "cameras"},
-        "spec": {"priority": 0},
-        "status": {"nodes": {"selected": 1, "accepted": 1}},
-    }
-    pods = [pod(), pod("late", node="", phase="Pending")]
+    accepted = {"nodes": {"selected": 1, "accepted": 1}}
     return {
-        f"{OURS}/nodedevices": [first, node_device("node-b")],
-        f"{OURS}/poddevices": [pod_device()],
-        f"{OURS}/nodedeviceconfigs": [config],
-        PODS: pods,
+        NODE_DEVICES: [first, node_device("node-b")],
+        POD_DEVICES: [pod_device()],
+        f"{OURS}/nodedeviceconfigs": [{"metadata": {"name": "cameras"}, "spec": {"priority": 0}, "status": accepted}],
+        PODS: [pod(), pod("late", node="", phase="Pending")],
         NODES: [node("node-a"), node("node-b")],
         LEASES: [
             lease("nodedevice-operator", "nodedevice-system", now),

@@ -1,49 +1,31 @@
 """Requests: pages, what a server asks to wait for, connections that end, and as whom they are sent."""
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from kubectl_nodedevice.api import Api
 from kubectl_nodedevice.errors import LoginProblem, UsageProblem
 from kubectl_nodedevice.session import seconds_of
-from nodedevice_kube import credentials
 
-from tests.unit.cli.api_server import NODES, Answer, FakeApiServer, Fault, Request, status
-from tests.unit.cli.api_server import kubeconfig as written
-from tests.unit.cli.conftest import Run
-
-_KIND: Final = "/apis/nodedevice.io/v1alpha1/nodedevices"
-
-
-@pytest.fixture
-def api(server: FakeApiServer, tmp_path: Path) -> Iterator[Api]:
-    made = Api(credentials.load(str(written(tmp_path, server.address))))
-    yield made
-    made.close()
+from tests.unit.cli.api_server import NODES, Answer, FakeApiServer, Request, status
+from tests.unit.cli.conftest import ApiOf, Run
+from tests.unit.cli.objects import NODE_DEVICES
 
 
 def _objects(number: int) -> list[dict[str, Any]]:
     return [{"metadata": {"name": f"n{each}"}} for each in range(number)]
 
 
-def _first(*answers: Answer | None) -> Fault:
-    """These, one after the other; then as usual."""
-    rest = iter(answers)
-    return lambda _: next(rest, None)
-
-
-def test_a_list_is_read_page_by_page(api: Api, server: FakeApiServer) -> None:
-    server.objects[_KIND] = _objects(1234)
-    found: list[Any] = list(api.objects("nodedevices", _KIND))
+def test_a_list_is_read_page_by_page(api_of: ApiOf, server: FakeApiServer) -> None:
+    server.objects[NODE_DEVICES] = _objects(1234)
+    found: list[Any] = list(api_of().objects("nodedevices", NODE_DEVICES))
     assert [each["metadata"]["name"] for each in found] == [f"n{each}" for each in range(1234)]
     assert ["continue" in each.query for each in server.requests] == [False, True, True]
 
 
-def test_a_list_that_has_changed_goes_on_by_the_servers_token(api: Api, server: FakeApiServer) -> None:
-    server.objects[_KIND] = _objects(700)
+def test_a_list_that_has_changed_goes_on_by_the_servers_token(api_of: ApiOf, server: FakeApiServer) -> None:
+    server.objects[NODE_DEVICES] = _objects(700)
 
     def compacted(request: Request) -> None:
         if "continue" in request.query and len(server.requests) == 2:
@@ -51,7 +33,7 @@ def test_a_list_that_has_changed_goes_on_by_the_servers_token(api: Api, server: 
             server.forget()
 
     server.fault = compacted
-    assert len(list(api.objects("nodedevices", _KIND))) == 700
+    assert len(list(api_of().objects("nodedevices", NODE_DEVICES))) == 700
 
 
 def test_as_somebody_else(run: Run, server: FakeApiServer) -> None:
@@ -84,31 +66,26 @@ def _login_program(tmp_path: Path) -> dict[str, Any]:
     }
 
 
-def test_a_login_program_is_asked_once_and_again_after_a_refusal(server: FakeApiServer, tmp_path: Path) -> None:
+def test_a_login_program_is_asked_once_and_again_after_a_refusal(
+    api_of: ApiOf, server: FakeApiServer, tmp_path: Path
+) -> None:
     def fault(request: Request) -> Answer | None:
-        return (
-            status(401) if request.headers["authorization"] == "Bearer token-1" and len(server.requests) > 2 else None
-        )
+        is_over = request.headers["authorization"] == "Bearer token-1" and len(server.requests) > 2
+        return status(401) if is_over else None
 
     server.fault = fault
-    api = Api(credentials.load(str(written(tmp_path, server.address, exec=_login_program(tmp_path)))))
+    api = api_of(exec=_login_program(tmp_path))
     for _ in range(4):
-        api.get("nodes", "/api/v1/nodes")
-    api.close()
+        api.get("nodes", NODES)
     tokens = [each.headers["authorization"].removeprefix("Bearer token-") for each in server.requests]
     assert tokens == ["1", "1", "1", "2", "2"]
 
 
-def test_a_login_program_that_is_refused_ends(server: FakeApiServer, tmp_path: Path) -> None:
+def test_a_login_program_that_is_refused_ends(api_of: ApiOf, server: FakeApiServer, tmp_path: Path) -> None:
     server.fault = lambda _: status(401)
-    api = Api(credentials.load(str(written(tmp_path, server.address, exec=_login_program(tmp_path)))))
     with pytest.raises(LoginProblem):
-        api.get("nodes", "/api/v1/nodes")
-    api.close()
+        api_of(exec=_login_program(tmp_path)).get("nodes", NODES)
     assert len(server.requests) == 2
-
-
-# flags and the environment
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("", 30.0), ("0", None), ("2", 2.0), ("1m30s", 90.0), ("250ms", 0.25)])

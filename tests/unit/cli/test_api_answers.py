@@ -24,29 +24,22 @@ from nodedevice_kube.api_errors import (
 from nodedevice_kube.credentials import Credentials
 from nodedevice_kube.settings import Settings
 
-Sent = tuple[str, str, dict[str, str], Any]
+Plain = tuple[int, Mapping[str, str], bytes]
 _SERVER: Final = Credentials(Settings("https://api", "kubeconfig"), environment={})
 
 
 class Connection:
-    """answers: one for each request; the last one for all others, too. logins: how often one can log in again."""
+    """answers: one for each request; the last one for all others, too."""
 
-    def __init__(self, *answers: tuple[int, Mapping[str, str], bytes] | Exception, logins: int = 0) -> None:
+    def __init__(self, *answers: "Plain | Exception | Endless") -> None:
         self.answers = [*answers]
-        self.logins = logins
-        self.sent: list[Sent] = []
+        self.targets: list[str] = []
         self.proxy: Any = None
 
     def request(
-        self,
-        method: str,
-        target: str,
-        headers: list[tuple[str, str]],
-        data: bytes | None,
-        most_bytes: int,
-        take: Callable[[bytes], object] | None,
+        self, method: str, target: str, headers: Any, data: Any, most_bytes: int, take: Callable[[bytes], object] | None
     ) -> Any:
-        self.sent.append((method, target, dict(headers), None if data is None else json.loads(data)))
+        self.targets.append(target)
         found = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(found, Endless):
             assert take is not None
@@ -59,8 +52,7 @@ class Connection:
         return found
 
     def log_in_again(self) -> bool:
-        self.logins -= 1
-        return self.logins >= 0
+        return False
 
     def close(self) -> None:
         """Nothing is open."""
@@ -78,31 +70,28 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 @pytest.fixture
 def asked() -> Asked:
-    def made(*answers: Any, logins: int = 0, **more: Any) -> tuple[Api, Connection]:
-        api, connection = Api(_SERVER, **more), Connection(*answers, logins=logins)
+    def made(*answers: Any, **more: Any) -> tuple[Api, Connection]:
+        api, connection = Api(_SERVER, **more), Connection(*answers)
         api._connection = connection  # type: ignore[assignment]
         return api, connection
 
     return made
 
 
-def status(code: int, **fields: Any) -> tuple[int, Mapping[str, str], bytes]:
+def status(code: int, **fields: Any) -> Plain:
     return code, {}, json.dumps({"kind": "Status", **fields}).encode()
 
 
-def refused(api: Api, what: str = "pods") -> Any:
+def refused(api: Api) -> Any:
     with pytest.raises((ApiError, LoginProblem)) as found:
-        api.get(what, "/api/v1/pods")
+        api.get("pods", "/api/v1/pods")
     return found.value
-
-
-# -- what is sent -----------------------------------------------------------------------------------------------------
 
 
 MIB: Final = 1 << 20
 
 
-def listed(*objects: Any, token: str = "") -> tuple[int, Mapping[str, str], bytes]:
+def listed(*objects: Any, token: str = "") -> Plain:
     return status(200, metadata={"continue": token}, items=objects)
 
 
@@ -111,9 +100,9 @@ def test_the_next_page_has_as_many_objects_as_fit_it(asked: Asked) -> None:
     small = listed({"a": "x" * 10_000}, {"a": "x" * 10_000}, token="u")
     api, connection = asked(large, small, listed({}, token="v"), listed())
     assert len(list(api.objects("pods", "/p"))) == 5
-    limits = [each[1].removeprefix("/p?limit=") for each in connection.sent]
     # there may be more large ones: no page has more than twice as many as the one before
-    assert limits == ["500", "3&continue=t", "6&continue=u", "12&continue=v"]
+    limits = ["500", "3&continue=t", "6&continue=u", "12&continue=v"]
+    assert connection.targets == [f"/p?limit={each}" for each in limits]
 
 
 class Endless:
@@ -128,8 +117,7 @@ def test_a_page_that_is_too_long_is_asked_for_again_with_fewer_objects(asked: As
     halves = Endless(*({"a": "x" * (MIB // 2)} for _ in range(16)))
     api, connection = asked(halves, Endless(), listed({}, token="t"), listed({}))
     assert len(list(api.objects("pods", "/p"))) == 2
-    limits = [each[1].removeprefix("/p?limit=") for each in connection.sent]
-    assert limits[:3] == ["500", "7", "1"]
+    assert connection.targets[:3] == [f"/p?limit={limit}" for limit in (500, 7, 1)]
 
 
 def named(name: str, text: str = "") -> str:
@@ -160,24 +148,22 @@ def test_of_many_large_objects_only_the_first_are_whole(asked: Asked) -> None:
     """The others keep what is short: their names, and numbers."""
     warned: list[str] = []
     text = "x" * LARGE_BYTES
-    devices = [{"id": text}]
-    large = [
-        {"metadata": {"name": f"n{at}", "annotations": {"a": text}}, "status": {"total": 3, "devices": devices}}
-        for at in range(100)
-    ]
+    status = {"total": 3, "devices": [{"id": text}]}
+    large = [{"metadata": {"name": f"n{at}", "annotations": {"a": text}}, "status": status} for at in range(100)]
     api, _ = asked(listed(*large, {"metadata": {"name": "small"}}), warn=warned.append)
     found: list[Any] = list(api.objects("pods", "/p"))
     whole = [each for each in found[:-1] if "annotations" in each["metadata"]]
     assert len(whole) == MOST_LARGE_BYTES // len(json.dumps(large[0]))
     assert found[-2] == {"metadata": {"name": "n99"}, "status": {"total": 3, "devicesOmitted": 3}}
-    assert warned == [
-        f"pods: {100 - len(whole)} large ones are shown without their lists; name one node, or one namespace, to see them whole"
-    ]
+    remedy = "name one node, or one namespace, to see them whole"
+    assert warned == [f"pods: {100 - len(whole)} large ones are shown without their lists; {remedy}"]
 
 
-# -- what is answered -------------------------------------------------------------------------------------------------
-
+_API: Final = "the API server https://api"
 _AGAIN: Final = "correct what it names, or try again"
+_PAGE: Final = "a log-in page, or a proxy, may be in its place: correct server in the kubeconfig"
+_OTHER: Final = "correct server in the kubeconfig; a proxy or a log-in page may respond in its place"
+_NO_OBJECT: Final = f"the response of {_API} (kubeconfig) to pods does not come from an API server: it is not an object"
 
 
 @pytest.mark.parametrize(
@@ -186,68 +172,33 @@ _AGAIN: Final = "correct what it names, or try again"
         (
             status(401),
             LoginProblem,
-            "the API server https://api does not accept the login of kubeconfig",
+            f"{_API} does not accept the login of kubeconfig",
             "log in again: the token or certificate is invalid, or has expired",
         ),
         (status(403, message="no"), Forbidden, "pods was refused: no", "an administrator can allow it"),
         (status(409, message="m"), Conflict, "pods was changed meanwhile: m", "try again"),
-        (
-            status(429),
-            Unavailable,
-            "the API server https://api has no room for pods: too many requests",
-            "try again in a minute",
-        ),
-        (
-            status(500, message="m"),
-            Unavailable,
-            "the API server https://api failed at pods with 500: m",
-            "try again; its log has why",
-        ),
-        (status(400, message="x" * 3000), Invalid, f"the API server https://api refused pods with 400: {'x' * 2000}", _AGAIN),
-        *(
-            (
-                (code, {}, b""),
-                Invalid,
-                f"the API server https://api sends one elsewhere for pods ({code})",
-                "a log-in page, or a proxy, may be in its place: correct server in the kubeconfig",
-            )
-            for code in (300, 399)
-        ),
-        *(
-            (
-                (200, {}, content),
-                InvalidResponse,
-                f"the response of the API server https://api (kubeconfig) to pods does not come from an API server: {why}",
-                "correct server in the kubeconfig; a proxy or a log-in page may respond in its place",
-            )
-            for content, why in ((b"[]", "it is not an object"), (b"null", "it is not an object"))
-        ),
+        (status(429), Unavailable, f"{_API} has no room for pods: too many requests", "try again in a minute"),
+        (status(500, message="m"), Unavailable, f"{_API} failed at pods with 500: m", "try again; its log has why"),
+        (status(400, message="x" * 3000), Invalid, f"{_API} refused pods with 400: {'x' * 2000}", _AGAIN),
+        *(((code, {}, b""), Invalid, f"{_API} sends one elsewhere for pods ({code})", _PAGE) for code in (300, 399)),
+        *(((200, {}, content), InvalidResponse, _NO_OBJECT, _OTHER) for content in (b"[]", b"null")),
     ],
-)  # fmt: skip
+)
 def test_each_refusal_is_a_sentence_with_its_remedy(
-    answer: tuple[int, Mapping[str, str], bytes],
-    kind: type[Failure],
-    problem: str,
-    remedy: str,
-    asked: Asked,
-    pauses: list[float],
+    answer: Plain, kind: type[Failure], problem: str, remedy: str, asked: Asked, pauses: list[float]
 ) -> None:
-    api, _ = asked(answer)
-    found = refused(api)
+    found = refused(asked(answer)[0])
     assert (type(found), found.problem, found.remedy) == (kind, problem, remedy)
     assert getattr(found, "status", 401) == (answer[0] if answer[0] != 200 else 0)
-
-
-# -- again ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("given", "timeout", "pause"),
     [
-        *(("3", 30.0, 3.0), ("", 30.0, 1.0), ("x", 30.0, 1.0), ("99999", 25.0, 25.0)),
-        *(("60", None, 30.0), ("60", 90.0, 30.0)),
+        *(("3", 30.0, 3.0), ("", 30.0, 1.0), ("x", 30.0, 1.0)),
+        *(("99999", 25.0, 25.0), ("60", None, 30.0), ("60", 90.0, 30.0)),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("code", [429, 503])
 def test_a_server_without_room_is_asked_a_few_times(
     code: int, given: str, timeout: float | None, pause: float, asked: Asked, pauses: list[float]
@@ -257,7 +208,7 @@ def test_a_server_without_room_is_asked_a_few_times(
     assert refused(api).status == code
     tries = 1 if code == 503 and not given.isdecimal() else 6
     assert pauses == [pause] * (tries - 1)
-    assert len(connection.sent) == api.requests == tries
+    assert len(connection.targets) == api.requests == tries
 
 
 @pytest.mark.parametrize(("code", "tries"), [(429, 6), (503, 1)])
@@ -267,10 +218,10 @@ def test_a_write_is_sent_again_only_where_nothing_was_done(
     api, connection = asked((code, {"retry-after": "1"}, b"{}"))
     with pytest.raises(Unavailable):
         api.patch("pods", "/p", [])
-    assert (len(connection.sent), len(pauses)) == (tries, tries - 1)
+    assert (len(connection.targets), len(pauses)) == (tries, tries - 1)
 
 
-_WHERE: Final = "the API server https://api (kubeconfig)"
+_WHERE: Final = f"{_API} (kubeconfig)"
 _START: Final = "start the cluster, or name another one by --context"
 
 
@@ -282,22 +233,17 @@ def tls(**fields: str) -> ssl.SSLError:
     return found
 
 
+_LONGER: Final = "try again, or with a longer --request-timeout, such as 2m"
+_AUTHORITY: Final = "correct certificate-authority in the kubeconfig, or its server"
+
+
 @pytest.mark.parametrize(
     ("error", "problem", "remedy"),
     [
-        (
-            TimeoutError(),
-            f"{_WHERE} did not respond within 90.5 s",
-            "try again, or with a longer --request-timeout, such as 2m",
-        ),
-        *(
-            (error, f"no TLS with {_WHERE}: {why}", "correct certificate-authority in the kubeconfig, or its server")
-            for error, why in (
-                (tls(verify_message="self-signed", reason="VERIFY_FAILED"), "self-signed"),
-                (tls(reason="WRONG_VERSION_NUMBER"), "WRONG_VERSION_NUMBER"),
-                (tls(), str(tls())),
-            )
-        ),
+        (TimeoutError(), f"{_WHERE} did not respond within 90.5 s", _LONGER),
+        (tls(verify_message="self-signed", reason="FAILED"), f"no TLS with {_WHERE}: self-signed", _AUTHORITY),
+        (tls(reason="WRONG_VERSION_NUMBER"), f"no TLS with {_WHERE}: WRONG_VERSION_NUMBER", _AUTHORITY),
+        (tls(), f"no TLS with {_WHERE}: {tls()}", _AUTHORITY),
         (ConnectionRefusedError(111, "Connection refused"), f"{_WHERE} cannot be reached: Connection refused", _START),
         (ValueError("bad"), "https://api takes no such request: bad", "correct the kubeconfig"),
     ],

@@ -13,8 +13,10 @@ import click
 import pytest
 from kubectl_nodedevice import program
 
+from tests.fakes.played_api.messages import found
 from tests.unit.cli.api_server import Answer, FakeApiServer, Fault, Request, kubeconfig, status
 from tests.unit.cli.conftest import Ran, Run, Terminal
+from tests.unit.cli.objects import NODE_DEVICES
 
 # each command as somebody types it; of a group each of its commands
 COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -46,9 +48,9 @@ def leaves(command: click.Command, name: str = "") -> Iterator[str]:
     if command.invoke_without_command:
         yield name
     for each in command.list_commands(click.Context(command)):
-        found = command.get_command(click.Context(command), each)
-        assert found is not None
-        yield from leaves(found, f"{name} {each}".strip())
+        inner = command.get_command(click.Context(command), each)
+        assert inner is not None
+        yield from leaves(inner, f"{name} {each}".strip())
 
 
 def test_no_command_is_forgotten() -> None:
@@ -59,33 +61,24 @@ def _always(answer: Answer) -> Fault:
     return lambda _: answer
 
 
-def _of_kind(kind: str, answer: Answer) -> Fault:
+def _forbidden(kind: str) -> Fault:
+    answer = status(403, f'{kind} is forbidden: User "eve" cannot list resource "{kind}"')
     return lambda request: answer if f"/{kind}" in request.path else None
 
 
-def _forbidden(kind: str) -> Fault:
-    return _of_kind(kind, status(403, f'{kind} is forbidden: User "eve" cannot list resource "{kind}"'))
-
-
+_NO_PAGE: Final = Answer(404, b"404 page not found\n")
 FAULTS: Final[Mapping[str, Fault]] = {
     "401": _always(status(401, "Unauthorized")),
     "403": _always(status(403, "forbidden")),
     **{
         f"403 of {kind}": _forbidden(kind)
         for kind in (
-            "nodedevices",
-            "poddevices",
-            "nodedeviceconfigs",
-            "pods",
-            "nodes",
-            "leases",
-            "customresourcedefinitions",
-            "selfsubjectreviews",
-            "events",
+            *("nodedevices", "poddevices", "nodedeviceconfigs", "pods", "nodes", "leases", "events"),
+            *("customresourcedefinitions", "selfsubjectreviews"),
         )
     },
-    "no CRDs": lambda request: Answer(404, b"404 page not found\n") if "nodedevice.io" in request.path else None,
-    "nothing is there": _always(Answer(404, b"404 page not found\n")),
+    "no CRDs": lambda request: _NO_PAGE if "nodedevice.io" in request.path else None,
+    "nothing is there": _always(_NO_PAGE),
     "409": _always(status(409, "the object has been modified")),
     "410": _always(status(410, "the provided continue parameter is too old")),
     "500": _always(status(500, "etcdserver: no leader")),
@@ -95,13 +88,14 @@ FAULTS: Final[Mapping[str, Fault]] = {
     "no UTF-8": _always(Answer(200, b'{"items": ["\xff\xfe"]}')),
     "another value": _always(Answer(200, b"[1, 2]")),
     "nothing in it": _always(Answer(200, b"{}")),
-    "null everywhere": _always(
-        Answer(200, b'{"metadata": null, "items": null, "status": null, "rows": null, "spec": null}')
-    ),
+    "null everywhere": _always(found(dict.fromkeys(("metadata", "items", "status", "rows", "spec")))),
     "wrong types": _always(
-        Answer(
-            200,
-            b'{"metadata": [], "items": [null, 3, "x", [], {"metadata": 5, "spec": [], "status": 7}], "rows": [{"cells": 3}, 4]}',
+        found(
+            {
+                "metadata": [],
+                "items": [None, 3, "x", [], {"metadata": 5, "spec": [], "status": 7}],
+                "rows": [{"cells": 3}, 4],
+            }
         )
     ),
     "nested deep": _always(Answer(200, b'{"items":' * 5000 + b"1" + b"}" * 5000)),
@@ -141,8 +135,8 @@ def test_an_api_server_in_trouble(run: Run, server: FakeApiServer, command: str,
 @pytest.mark.parametrize("command", COMMANDS)
 def test_what_others_have_named(run: Run, server: FakeApiServer, command: str) -> None:
     """Each text of each object has characters that steer a terminal."""
-    for kind, found in server.objects.items():
-        server.objects[kind] = [_hostile(each) for each in found]
+    for kind, objects in server.objects.items():
+        server.objects[kind] = [_hostile(each) for each in objects]
     server.user = f"eve{_HOSTILE}"
     for form in ("", "wide", "json", "yaml"):
         ran = _run(run, command, *(["-o", form] if form else []))
@@ -161,26 +155,21 @@ def _hostile(value: Any, key: str = "") -> Any:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_ids_that_steer(run: Run, server: FakeApiServer, command: str) -> None:
-    for found in server.objects["/apis/nodedevice.io/v1alpha1/nodedevices"]:
-        for device in found["status"]["devices"]:
+    for each in server.objects[NODE_DEVICES]:
+        for device in each["status"]["devices"]:
             device["id"] += _HOSTILE
     check_answer(_run(run, command))
 
 
+_V1: Final = {"apiVersion": "client.authentication.k8s.io/v1"}
 SERVERS: Final[Mapping[str, dict[str, Any]]] = {
     "nobody listens": {"server": "http://127.0.0.1:1"},
     "no address": {"server": "kubernetes"},
     "no name": {"server": "https://name.invalid"},
     "no certificates": {"server": "https://127.0.0.1:1", "client-certificate-data": "%%%"},
     "a token that is none": {"server": "http://127.0.0.1:1", "token": "a\nb"},
-    "a login program that is missing": {
-        "server": "http://127.0.0.1:1",
-        "exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "no-such-program"},
-    },
-    "a login program that fails": {
-        "server": "http://127.0.0.1:1",
-        "exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "false"},
-    },
+    "a login program that is missing": {"server": "http://127.0.0.1:1", "exec": {**_V1, "command": "no-such-program"}},
+    "a login program that fails": {"server": "http://127.0.0.1:1", "exec": {**_V1, "command": "false"}},
 }
 
 
@@ -225,9 +214,8 @@ def test_objects_that_are_nested_too_deep_end_nothing(
 ) -> None:
     """The API server stores managedFields that are nested so deep in any tenant's pod or claim."""
     plain = _run(run, command)
-    for found in server.objects.values():
-        for each in found:
-            each["metadata"]["managedFields"] = "deep"
+    for each in (each for objects in server.objects.values() for each in objects):
+        each["metadata"]["managedFields"] = "deep"
     usual = server.answer
 
     def deep(request: Request) -> Answer:
@@ -236,12 +224,10 @@ def test_objects_that_are_nested_too_deep_end_nothing(
 
     monkeypatch.setattr(server, "answer", deep)
     ran = _run(run, command)
-    assert ran.status == plain.status, ran
-    assert ran.err == plain.err
+    assert (ran.status, ran.err) == (plain.status, plain.err), ran
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_cluster_with_nothing_in_it(run: Run, server: FakeApiServer, command: str) -> None:
-    for kind in server.objects:
-        server.objects[kind] = []
+    server.objects = {kind: [] for kind in server.objects}
     check_answer(_run(run, command))

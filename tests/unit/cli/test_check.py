@@ -7,18 +7,9 @@ import pytest
 from kubectl_nodedevice import checks, kubeconfig
 from nodedevice_kube.settings import Settings
 
-from tests.unit.cli.api_server import (
-    DAEMON_SETS,
-    DEPLOYMENTS,
-    EVENTS,
-    LEASES,
-    OURS,
-    PODS,
-    FakeApiServer,
-    status,
-)
+from tests.unit.cli.api_server import DAEMON_SETS, DEPLOYMENTS, EVENTS, LEASES, PODS, FakeApiServer, status
 from tests.unit.cli.conftest import Run
-from tests.unit.cli.objects import condition, labels_of, node_device, pod
+from tests.unit.cli.objects import NODE_DEVICES, condition, event, labels_of, node_device, pod
 
 
 def _check(run: Run, *more: str) -> tuple[int, dict[str, tuple[str, str]]]:
@@ -28,16 +19,13 @@ def _check(run: Run, *more: str) -> tuple[int, dict[str, tuple[str, str]]]:
 
 
 def test_nobody_leads_and_its_pod_says_why(run: Run, server: FakeApiServer) -> None:
-    server.objects[LEASES] = [
-        each for each in server.objects[LEASES] if each["metadata"]["name"] != "nodedevice-operator"
-    ]
+    del server.objects[LEASES][0]
     starting = pod("nodedevice-operator-x", "node-a", "Pending", **labels_of("operator"))
     starting["metadata"]["namespace"] = "nodedevice-system"
     starting["status"]["containerStatuses"] = [{"name": "main", "state": {"waiting": {"reason": "ImagePullBackOff"}}}]
     server.objects[PODS].append(starting)
     status, found = _check(run)
-    assert status == 1
-    assert "none leads" in found["operator"][1]
+    assert (status, "none leads" in found["operator"][1]) == (1, True), found
     assert "docs/install.md" in found["pod nodedevice-operator-x"][1]
 
 
@@ -50,11 +38,10 @@ def test_fewer_agents_than_wanted(run: Run, server: FakeApiServer) -> None:
             ("pool", "nodedevice-system", 2),
         )
     ]
-    advice = "check the agents' pods and logs"
-    wanted = f"2 renew their Leases, of {{}} that the DaemonSet wants; {advice}"
+    wanted = "2 renew their Leases, of {} that the DaemonSet wants; check the agents' pods and logs"
     assert _check(run)[1]["agents"] == ("Bad", wanted.format(5))
-    of_both = _check(run, "--daemon-set", "nodedevice-agent", "--daemon-set", "pool", "--daemon-set", "none")
-    assert of_both[1]["agents"] == ("Bad", wanted.format(7))
+    names = (word for name in ("nodedevice-agent", "pool", "none") for word in ("--daemon-set", name))
+    assert _check(run, *names)[1]["agents"] == ("Bad", wanted.format(7))
 
 
 @pytest.mark.parametrize("more", [("-n", "elsewhere"), ("--leases-namespace", "elsewhere")])
@@ -72,8 +59,7 @@ def test_an_installation_elsewhere(run: Run, server: FakeApiServer, more: tuple[
 def test_what_may_not_be_seen_is_no_success(run: Run, server: FakeApiServer, kind: str) -> None:
     server.fault = lambda request: status(403, "no") if request.path.partition("?")[0].count(f"/{kind}") else None
     ended, found = _check(run)
-    assert ended == 1
-    assert "NotSeen" in {state for state, _ in found.values()}
+    assert (ended, "NotSeen" in {state for state, _ in found.values()}) == (1, True), found
 
 
 _POD_SECURITY: Final = 'pods "nodedevice-agent-" is forbidden: violates PodSecurity "baseline:latest": hostPath volumes'
@@ -81,21 +67,13 @@ _QUOTA: Final = 'pods "nodedevice-operator-5d9c-x" is forbidden: exceeded quota:
 _SYSTEM: Final = "nodedevice-system"
 
 
-def _daemon_set(current: int, name: str = "nodedevice-agent", uid: str = "u1") -> dict[str, Any]:
+def _daemon_set(current: int) -> dict[str, Any]:
     numbers = {"desiredNumberScheduled": 5, "currentNumberScheduled": current}
-    return {"metadata": {"name": name, "namespace": _SYSTEM, "uid": uid}, "status": numbers}
+    return {"metadata": {"name": "nodedevice-agent", "namespace": _SYSTEM, "uid": "u1"}, "status": numbers}
 
 
-def _failed_create(message: str, at: str, uid: str = "u1", kind: str = "DaemonSet") -> dict[str, Any]:
-    about = {"kind": kind, "name": "nodedevice-agent", "uid": uid}
-    metadata = {"name": f"e-{uid}-{at}", "namespace": _SYSTEM}
-    return {
-        "metadata": metadata,
-        "involvedObject": about,
-        "reason": "FailedCreate",
-        "message": message,
-        "lastTimestamp": at,
-    }
+def _failed_create(message: str, at: str, uid: str = "u1") -> dict[str, Any]:
+    return event("FailedCreate", message, "DaemonSet", "nodedevice-agent", uid, at, _SYSTEM)
 
 
 def test_the_cluster_refuses_the_agents_pods(run: Run, server: FakeApiServer) -> None:
@@ -107,14 +85,10 @@ def test_the_cluster_refuses_the_agents_pods(run: Run, server: FakeApiServer) ->
         _failed_create("Error creating: of before", "2026-11-28T09:00:00Z"),
     ]
     status, found = _check(run)
-    assert status == 1
-    assert found["agents"] == (
-        "Bad",
-        "2 renew their Leases, of 5 that the DaemonSet wants; the cluster refuses their pods",
-    )
+    few = "2 renew their Leases, of 5 that the DaemonSet wants; the cluster refuses their pods"
+    assert (status, found["agents"]) == (1, ("Bad", few))
     verdict, message = found["DaemonSet nodedevice-agent"]
-    assert verdict == "Bad"
-    assert message.startswith("FailedCreate (")
+    assert (verdict, message.partition("(")[0]) == ("Bad", "FailedCreate ")
     assert _POD_SECURITY in message
     remedy = "set the label pod-security.kubernetes.io/enforce=privileged on namespace nodedevice-system"
     assert message.endswith(f"; {remedy}")
@@ -141,24 +115,21 @@ def _deployment(name: str, *conditions: dict[str, Any]) -> dict[str, Any]:
     return {"metadata": metadata, "status": {"conditions": list(conditions)}}
 
 
-@pytest.mark.parametrize("name", ["nodedevice-operator", "nodedevice-scheduler"])
-def test_the_cluster_refuses_pods_of_a_deployment(name: str, run: Run, server: FakeApiServer) -> None:
-    server.objects[LEASES] = [
-        each for each in server.objects[LEASES] if each["metadata"]["name"] != "nodedevice-operator"
-    ]
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("nodedevice-operator", "the cluster refuses their pods"),
+        ("nodedevice-scheduler", "check the operators' pods and logs, and its namespace (-n)"),
+    ],
+)
+def test_the_cluster_refuses_pods_of_a_deployment(name: str, why: str, run: Run, server: FakeApiServer) -> None:
+    del server.objects[LEASES][0]
     failure = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": _QUOTA}
     server.objects[DEPLOYMENTS] = [_deployment(name, failure)]
     found = _check(run)[1]
-    assert found[f"Deployment {name}"] == (
-        "Bad",
-        f"FailedCreate: {_QUOTA}; raise the ResourceQuota few in namespace nodedevice-system",
-    )
-    is_operator = name == "nodedevice-operator"
-    assert found["operator"][1] == (
-        "none leads; the cluster refuses their pods"
-        if is_operator
-        else "none leads; check the operators' pods and logs, and its namespace (-n)"
-    )
+    remedy = "raise the ResourceQuota few in namespace nodedevice-system"
+    assert found[f"Deployment {name}"] == ("Bad", f"FailedCreate: {_QUOTA}; {remedy}")
+    assert found["operator"][1] == f"none leads; {why}"
 
 
 @pytest.mark.parametrize(("account", "leads"), [("", True), ("nodedevice-check", False)])
@@ -180,10 +151,9 @@ def test_many_are_counted(run: Run, server: FakeApiServer) -> None:
     bad = [condition("AgentReady"), condition("Ready", "False", "ForeignOwner", "another owns it")]
     found = [node_device(f"n{each}") for each in range(60)]
     found[57]["status"]["conditions"] = bad
-    server.objects[f"{OURS}/nodedevices"] = found
-    _, lines = _check(run)
-    assert lines["NodeDevices"] == ("Bad", "59 of 60 are Ready")
-    assert {name: line for name, line in lines.items() if name.startswith("NodeDevice ")} == {
-        "NodeDevice n57.example.com.gpu": ("Bad", "2 of 2 available; ForeignOwner: another owns it")
-    }
-    assert sum(each.path.startswith(f"{OURS}/nodedevices/") for each in server.requests) == checks.MOST_LISTED
+    server.objects[NODE_DEVICES] = found
+    assert [line for line in _check(run)[1].items() if line[0].startswith("NodeDevice")] == [
+        ("NodeDevices", ("Bad", "59 of 60 are Ready")),
+        ("NodeDevice n57.example.com.gpu", ("Bad", "2 of 2 available; ForeignOwner: another owns it")),
+    ]
+    assert sum(each.path.startswith(f"{NODE_DEVICES}/") for each in server.requests) == checks.MOST_LISTED

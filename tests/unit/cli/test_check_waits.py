@@ -1,28 +1,24 @@
 """How long `check` waits, for what, and what it says meanwhile."""
 
-from collections.abc import Callable
-
 import pytest
 
-from tests.unit.cli.api_server import LEASES, OURS, PODS, Answer, FakeApiServer, status
-from tests.unit.cli.conftest import Clock, Ran, Run
-from tests.unit.cli.objects import condition, labels_of, node_device, pod
-
-_KIND = f"{OURS}/nodedevices"
+from tests.unit.cli.api_server import LEASES, PODS, Answer, FakeApiServer, status
+from tests.unit.cli.conftest import Clock, Run
+from tests.unit.cli.objects import NODE_DEVICES, condition, labels_of, node_device, pod
 
 
 def _unready(server: FakeApiServer, *names: str) -> None:
     conditions = [condition("AgentReady"), condition("Ready", "False", "ForeignOwner", "another owns it")]
-    server.objects[_KIND] = [node_device(name, conditions=conditions) for name in names]
-
-
-def _ready(server: FakeApiServer, name: str = "node-a") -> None:
-    server.objects[_KIND] = [node_device(name)]
+    server.objects[NODE_DEVICES] = [node_device(name, conditions=conditions) for name in names]
 
 
 def test_it_waits_until_all_is_good(run: Run, server: FakeApiServer, clock: Clock) -> None:
+    def be_ready() -> None:
+        if len(clock.slept) == 2:
+            server.objects[NODE_DEVICES] = [node_device("node-a")]
+
     _unready(server, "node-a")
-    clock.meanwhile = lambda: _ready(server) if len(clock.slept) == 2 else None
+    clock.meanwhile = be_ready
     ran = run("check")
     # said once
     assert ran.err == "waiting up to 60 s for NodeDevice node-a.example.com.gpu\n"
@@ -48,20 +44,15 @@ def test_a_lease_that_changes_is_renewed_whatever_clock_it_is_by(run: Run, serve
     assert clock.slept == [1.0]
 
 
-_OFTEN: list[tuple[Answer, str]] = [
-    (Answer(short=True), "cannot be reached"),
-    (status(429), "has no room for"),
-    (status(500, "no leader"), "failed at"),
-    (status(503), "failed at"),
-]
-
-
-def _fails(run: Run, server: FakeApiServer, answer: Answer, *words: str) -> Ran:
-    server.fault = lambda _: answer
-    return run("check", *words)
-
-
-@pytest.mark.parametrize(("answer", "words"), _OFTEN)
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (Answer(short=True), "cannot be reached"),
+        (status(429), "has no room for"),
+        (status(500, "no leader"), "failed at"),
+        (status(503), "failed at"),
+    ],
+)
 def test_a_server_that_does_not_answer_yet_is_waited_for(
     run: Run, server: FakeApiServer, clock: Clock, answer: Answer, words: str
 ) -> None:
@@ -69,46 +60,37 @@ def test_a_server_that_does_not_answer_yet_is_waited_for(
         if clock.now >= 110:
             server.fault = lambda _: None
 
+    server.fault = lambda _: answer
     clock.meanwhile = recover
-    ran = _fails(run, server, answer)
-    assert ran.status == 0
+    ran = run("check")
     [line] = ran.err.splitlines()
-    assert line.startswith("waiting up to ")
-    assert words in line
+    assert (ran.status, line.startswith("waiting up to "), words in line) == (0, True, True), ran
 
 
 @pytest.mark.parametrize("answer", [status(401), status(400), status(499)])
 def test_a_server_that_refuses_is_not_waited_for(run: Run, server: FakeApiServer, clock: Clock, answer: Answer) -> None:
-    ran = _fails(run, server, answer)
-    assert (ran.status, clock.slept) == (2, [])
-    assert ran.err.count("\n") == 1
-
-
-# -- what is read -------------------------------------------------------------------------------------------------------------
-
-
-def _other(server: FakeApiServer, change: Callable[[dict[str, dict[str, object]]], object]) -> None:
-    """A pod of ours that does not start, of a Lease's owner that is gone; `change` makes another one of it."""
-    made = pod("other", "node-a", "Pending", **labels_of("agent"))
-    made["metadata"]["namespace"] = "nodedevice-system"
-    change(made)
-    server.objects[PODS].append(made)
-    server.objects[LEASES] = []
+    server.fault = lambda _: answer
+    ran = run("check")
+    assert (ran.status, clock.slept, ran.err.count("\n")) == (2, [], 1)
 
 
 @pytest.mark.parametrize(
-    ("change", "is_shown"),
+    ("namespace", "labels", "is_shown"),
     [
-        (lambda made: None, True),
-        (lambda made: made["metadata"].update(namespace="elsewhere"), False),
-        (lambda made: made["metadata"].update(labels={}), False),
+        ("nodedevice-system", labels_of("agent"), True),
+        ("elsewhere", labels_of("agent"), False),
+        ("nodedevice-system", {}, False),
     ],
     ids=["ours", "of another namespace", "somebody's"],
 )
 def test_pods_of_the_release_explain(
-    run: Run, server: FakeApiServer, change: Callable[[dict[str, dict[str, object]]], object], is_shown: bool
+    run: Run, server: FakeApiServer, namespace: str, labels: dict[str, str], is_shown: bool
 ) -> None:
-    _other(server, change)
+    """Such as one that does not start, whose Lease is gone."""
+    made = pod("other", phase="Pending", **labels)
+    made["metadata"]["namespace"] = namespace
+    server.objects[PODS].append(made)
+    server.objects[LEASES] = []
     assert ("pod" in run("check", "--wait-seconds", "0").out.split()) is is_shown
 
 

@@ -1,9 +1,8 @@
 """One connection for all requests: when it is opened, ended and tried again, and what goes over it."""
 
 import gzip
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 from kubectl_nodedevice.api import Api
@@ -12,20 +11,7 @@ from nodedevice_kube.api_errors import ApiError, Unreachable
 
 from tests.unit.cli.api_server import NODES, Answer, FakeApiServer, Request
 from tests.unit.cli.api_server import kubeconfig as written
-
-Made = Callable[..., Api]
-
-
-@pytest.fixture
-def api_of(server: FakeApiServer, tmp_path: Path, request: pytest.FixtureRequest) -> Made:
-    def made(path: str = "", timeout_seconds: float | None = 30.0, **user: Any) -> Api:
-        file = written(tmp_path, f"{server.address}{path}", **user)
-        api = Api(credentials.load(str(file)), timeout_seconds)
-        request.addfinalizer(api.close)
-        return api
-
-    return made
-
+from tests.unit.cli.conftest import ApiOf
 
 _OPEN: Final = Answer()
 _ANNOUNCED: Final = Answer(headers={"Connection": "close"})
@@ -42,11 +28,7 @@ def _hangs_up(_: Request) -> Answer | None:
     ids=["nothing", "an answer and a farewell", "an answer", "an answer and no more"],
 )
 def test_only_what_a_kept_connection_did_not_take_is_sent_again(
-    api_of: Made,
-    server: FakeApiServer,
-    first: Answer | None,
-    requests: int,
-    connections: int,
+    api_of: ApiOf, server: FakeApiServer, first: Answer | None, requests: int, connections: int
 ) -> None:
     """first: what the server gives before it hangs up whatever it is asked."""
     api = api_of()
@@ -59,7 +41,7 @@ def test_only_what_a_kept_connection_did_not_take_is_sent_again(
     assert (len(server.requests), server.connections) == (requests, connections)
 
 
-def test_after_half_an_answer_the_next_one_is_whole(api_of: Made, server: FakeApiServer) -> None:
+def test_after_half_an_answer_the_next_one_is_whole(api_of: ApiOf, server: FakeApiServer) -> None:
     api = api_of()
     server.fault = lambda _: Answer(200, b'{"kind": "Li', short=True)
     with pytest.raises(Unreachable, match=r" cannot be reached: the response was cut off$"):
@@ -70,14 +52,14 @@ def test_after_half_an_answer_the_next_one_is_whole(api_of: Made, server: FakeAp
 
 
 @pytest.mark.parametrize("header", ["Content-Encoding", "content-encoding"])
-def test_answers_may_be_packed(api_of: Made, server: FakeApiServer, header: str) -> None:
+def test_answers_may_be_packed(api_of: ApiOf, server: FakeApiServer, header: str) -> None:
     server.fault = lambda _: Answer(200, gzip.compress(b'{"kind": "Packed"}'), {header: "gzip"})
     assert api_of().get("nodes", NODES)["kind"] == "Packed"
     assert server.requests[0].headers["accept-encoding"] == "gzip"
 
 
 @pytest.mark.parametrize("path", ["/k8s/clusters/c", "/k8s/clusters/c/"])
-def test_a_server_behind_a_path(api_of: Made, server: FakeApiServer, path: str) -> None:
+def test_a_server_behind_a_path(api_of: ApiOf, server: FakeApiServer, path: str) -> None:
     server.fault = lambda _: Answer()
     api_of(path).get("nodes", NODES)
     assert server.requests[0].path == f"/k8s/clusters/c{NODES}"

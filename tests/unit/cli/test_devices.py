@@ -1,6 +1,7 @@
 """A line per device, and the other way round: what each state is called."""
 
 import json
+import re
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -11,16 +12,13 @@ from kubectl_nodedevice.records import record_of
 
 from tests.unit.cli.api_server import FakeApiServer, status
 from tests.unit.cli.conftest import Run
-from tests.unit.cli.objects import allocation, device, node_device, pod_device
+from tests.unit.cli.objects import NODE_DEVICES, POD_DEVICES, allocation, device, node_device, pod_device
 
-_KIND: Final = "/apis/nodedevice.io/v1alpha1/nodedevices"
 _NOW: Final = datetime(2026, 11, 28, 10, 12, 0, tzinfo=UTC)
 _PARTS: Final = {"total": 79, "healthy": 79, "allocated": 68, "available": 11}
-_XID: Final[dict[str, Any]] = {
-    "health": "Unhealthy",
-    "reason": "Xid79",
-    "message": "Xid 79; the GPU has fallen off the bus: reset it",
-}
+_XID: Final[dict[str, Any]] = {"health": "Unhealthy", "reason": "Xid79", "message": "Xid 79; it has fallen off the bus"}
+_GONE: Final = {"state": "Gone", "since": "2026-11-28T10:11:00Z"}
+_TAINT: Final = {"key": "k", "value": "v", "effect": "NoSchedule"}
 _BY_ALICE: Final = {"id": "d", "by": "alice", "reason": "ecc"}
 
 
@@ -74,18 +72,10 @@ def _administered(*shares: dict[str, Any]) -> dict[str, Any]:
             ("Missing",),
             "missing (12 min): its driver no longer lists it",
         ),
-        (
-            _state(device("d", "Unhealthy"), endpoint={"state": "Gone", "since": "2026-11-28T10:11:00Z"}),
-            ("NoPlugin",),
-            "no device plugin (1 min)",
-        ),
-        (_state(device("d", **_XID), endpoint={"state": "Gone"}), ("Broken",), "unhealthy (12 min): Xid 79"),
+        (_state(device("d", "Unhealthy"), endpoint=_GONE), ("NoPlugin",), "no device plugin (1 min)"),
+        (_state(device("d", **_XID), endpoint=_GONE), ("Broken",), "unhealthy (12 min): Xid 79"),
         (_state(device("d", "")), ("Unknown",), "unknown"),
-        (
-            _state(device("d", taints=[{"key": "k", "value": "v", "effect": "NoSchedule"}])),
-            ("Tainted",),
-            "tainted NoSchedule: k=v",
-        ),
+        (_state(device("d", taints=[_TAINT])), ("Tainted",), "tainted NoSchedule: k=v"),
         # an effect of None keeps no pod off
         (_state(device("d", taints=[{"key": "k", "effect": "None"}])), ("Tainted", "Free"), "tainted None: k; free"),
         # ... nor does a pod that has it for administration
@@ -101,14 +91,14 @@ def test_a_state(state: device_state.State, codes: tuple[str, ...], text: str) -
 
 
 def test_who_has_it_for_administration_is_shown_beside_who_holds_it(run: Run, server: FakeApiServer) -> None:
-    of_all = {"name": "all", "devices": [{"id": "gpu-0", "adminAccess": True}, {"id": "gpu-1", "adminAccess": True}]}
-    held = server.objects[_KIND][1]["status"].setdefault("allocations", [])
-    held += [allocation("monitor", ("gpu-0", "gpu-1"), claim=of_all), allocation("job", ("gpu-1",))]
-    lines = run("devices", "--node", "node-b").out.splitlines()
-    assert "free" in lines[1]
-    assert "default/monitor (admin access)" in lines[1]
-    assert "in use" in lines[2]
-    assert "default/monitor (admin access), default/job" in lines[2]
+    of_all = {"name": "all", "devices": [{"id": each, "adminAccess": True} for each in ("gpu-0", "gpu-1")]}
+    server.objects[NODE_DEVICES][1]["status"]["allocations"] = [
+        allocation("monitor", ("gpu-0", "gpu-1"), claim=of_all),
+        allocation("job", ("gpu-1",)),
+    ]
+    first, second = run("devices", "--node", "node-b").out.splitlines()[1:3]
+    assert re.search(r"\bfree\b.* default/monitor [(]admin access[)]", first)
+    assert re.search(r"\bin use\b.* default/monitor [(]admin access[)], default/job", second)
     items = json.loads(run("devices", "--node", "node-b", "-o", "json").out)["items"]
     assert [[(h["pod"], h["adminAccess"]) for h in each["holders"]] for each in items] == [
         [("monitor", True)],
@@ -122,7 +112,7 @@ def test_who_has_it_for_administration_is_shown_beside_who_holds_it(run: Run, se
 def test_those_that_are_left_out_are_counted(
     run: Run, server: FakeApiServer, state: str, words: str, code: str
 ) -> None:
-    server.objects[_KIND][1]["status"] |= {"devicesOmitted": 1044, "endpoint": {"state": state}}
+    server.objects[NODE_DEVICES][1]["status"] |= {"devicesOmitted": 1044, "endpoint": {"state": state}}
     assert f"(1,044 more)  {words}" in run("devices", "--node", "node-b").out
     assert json.loads(run("devices", "--node", "node-b", "-o", "json").out)["items"][-1]["states"] == [code]
 
@@ -130,21 +120,17 @@ def test_those_that_are_left_out_are_counted(
 @pytest.mark.parametrize("pod", ["try", "late"])
 def test_a_pod_of_another_namespace_is_another(run: Run, pod: str) -> None:
     ran = run("holders", pod, "-n", "other")
-    assert (ran.status, ran.err) == (
-        2,
-        f"error: pod other/{pod} does not exist; correct the name, or the namespace\n",
-    )
+    assert (ran.status, ran.err) == (2, f"error: pod other/{pod} does not exist; correct the name, or the namespace\n")
 
 
 def _hold_more(server: FakeApiServer) -> None:
     """Others of the namespace and of another one, in part, and what is not listed; in no order."""
-    parts = {"total": 4, "healthy": 4, "allocated": 1, "available": 3}
-    split = [device("s0", parts=parts, numaNodes=[0, 1]), device("s1", "Unhealthy", parts=parts)]
+    split = [device("s0", parts=_PARTS, numaNodes=[0, 1]), device("s1", "Unhealthy", parts=_PARTS)]
     of_part = {"parts": [{"parent": "s0", "parts": 1, "numbers": "0"}]}
     held: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
         ("zoo", "b", {}, {"id": "s1", "health": "Unhealthy"}),
         ("default", "zoo", {}, {"id": "gone"}),
-        ("default", "part", of_part, {"id": "s0", "health": "Healthy", "numaNodes": [0, 1], "parts": 1, "of": 4}),
+        ("default", "part", of_part, {"id": "s0", "health": "Healthy", "numaNodes": [0, 1], "parts": 1, "of": 79}),
         ("another", "try", {}, {"id": "s1", "health": "Unhealthy"}),
     ]
     found = node_device("node-c", devices=split)
@@ -152,12 +138,12 @@ def _hold_more(server: FakeApiServer) -> None:
         {**allocation(name, () if more else (of["id"],), **more), "namespace": namespace}
         for namespace, name, more, of in held
     ]
-    server.objects[_KIND].append(found)
+    server.objects[NODE_DEVICES].append(found)
     for namespace, name, _, of in held:
         made = pod_device(name, "node-c")
         made["metadata"]["namespace"] = namespace
         made["status"]["containers"][0]["resources"][0]["devices"] = [of]
-        server.objects["/apis/nodedevice.io/v1alpha1/poddevices"].append(made)
+        server.objects[POD_DEVICES].append(made)
 
 
 @pytest.mark.parametrize("arguments", [["try"], ["-A"], [], ["-n", "another"], ["part"]])
@@ -172,17 +158,15 @@ def test_whoever_sees_node_devices_alone_sees_holders(run: Run, server: FakeApiS
 
 def test_of_claims_whoever_sees_node_devices_alone_sees_each_share(run: Run, server: FakeApiServer) -> None:
     shares = [{"id": "gpu-0", "shareID": "s1"}, {"id": "gpu-0", "shareID": "s0"}]
-    server.objects[_KIND][1]["status"]["allocations"] = [
+    server.objects[NODE_DEVICES][1]["status"]["allocations"] = [
         allocation("job", ("gpu-0", "gpu-1"), claim={"name": "c", "devices": shares}),
         # which has no PodDevice
         allocation("ended", ("gpu-1",), releasing=True),
     ]
     server.fault = lambda request: status(403, "no") if "/poddevices" in request.path else None
     items = json.loads(run("holders", "-A", "-o", "json").out)["items"]
-    of_node_b = [
-        (each["pod"], each["id"], each["claim"], each["shareID"]) for each in items if each["node"] == "node-b"
-    ]
-    assert of_node_b == [("job", "gpu-0", "c", "s1"), ("job", "gpu-0", "c", "s0"), ("job", "gpu-1", "c", "")]
+    found = [(each["pod"], each["id"], each["claim"], each["shareID"]) for each in items if each["node"] == "node-b"]
+    assert found == [("job", "gpu-0", "c", "s1"), ("job", "gpu-0", "c", "s0"), ("job", "gpu-1", "c", "")]
 
 
 def test_whoever_may_not_see_node_devices_sees_holders(run: Run, server: FakeApiServer) -> None:

@@ -11,30 +11,27 @@ import pytest
 from kubectl_nodedevice.commands import discover
 from kubectl_nodedevice.errors import CliError
 
-from tests.unit.cli.api_server import FakeApiServer
+from tests.unit.cli.api_server import PODS, FakeApiServer
 from tests.unit.cli.conftest import Run, Terminal
-from tests.unit.cli.objects import pod
-from tests.unit.cli.test_bad_input import STEERING
+from tests.unit.cli.objects import THEN, labels_of, pod
 
-_LABELS = {"app.kubernetes.io/name": "nodedevice", "app.kubernetes.io/component": "agent"}
 _BY_HAND = "type on the node, as root: nodedevice-agent discover"
 
 
 @pytest.fixture
 def agent(server: FakeApiServer) -> FakeApiServer:
     """Of node-a, in a pod."""
-    server.objects["/api/v1/pods"].append(_pod("nodedevice-agent-x", "nodedevice-system"))
+    server.objects[PODS].append(_pod("nodedevice-agent-x"))
     return server
 
 
 @pytest.fixture
 def kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A program of that name that notes how it is called; tests add what it does then."""
-    program = tmp_path / "bin/kubectl"
-    program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {tmp_path}/called\n')
+    program = tmp_path / "kubectl"
+    program.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {program}.called\n')
     program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     return program
 
 
@@ -43,12 +40,16 @@ def _does(kubectl: Path, script: str) -> None:
         file.write(script)
 
 
-def test_the_agent_is_asked(run: Run, agent: FakeApiServer, kubectl: Path, tmp_path: Path) -> None:
+def _called(kubectl: Path) -> list[str]:
+    called = kubectl.with_name("kubectl.called")
+    return called.read_text().split() if called.exists() else []
+
+
+def test_the_agent_is_asked(run: Run, agent: FakeApiServer, kubectl: Path) -> None:
     _does(kubectl, 'printf "usb 0403:6001\\033[31m\\n  paste: this\\n"; echo a note >&2\n')
     ran = run("discover", "node-a", "--context", "test", "--as", "bob", "--as-uid", "u-1", "--as-group", "admins")
     assert (ran.status, ran.out, ran.err) == (0, "usb 0403:6001[31m\n  paste: this\n", "a note\n")
-    assert not STEERING.search(ran.out)
-    assert (tmp_path / "called").read_text().split() == [
+    assert _called(kubectl) == [
         *("--context", "test", "--as", "bob", "--as-uid", "u-1", "--as-group", "admins", "exec"),
         *("-n", "nodedevice-system", "nodedevice-agent-x", "--", "nodedevice-agent", "discover"),
     ]
@@ -100,12 +101,12 @@ def test_an_agent_that_does_not_answer(
     monkeypatch.setattr(discover, "_MOST_SECONDS", 0.01)
     _does(kubectl, "exec sleep 60\n")
     found = refused("discover", "node-a")
-    assert (found.code, found.problem) == ("Timeout", "the agent of node-a did not respond within 0.01 s")
-    assert found.remedy == _BY_HAND
+    problem = "the agent of node-a did not respond within 0.01 s"
+    assert (found.code, found.problem, found.remedy) == ("Timeout", problem, _BY_HAND)
 
 
-def _pod(name: str, namespace: str, **more: Any) -> dict[str, Any]:
-    made = pod(name, **{"node": "node-a", **more}, **_LABELS)
+def _pod(name: str, namespace: str = "nodedevice-system", **more: Any) -> dict[str, Any]:
+    made = pod(name, **more, **labels_of("agent"))
     owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "nodedevice-agent", "controller": True}
     made["metadata"] |= {"namespace": namespace, "ownerReferences": [owner]}
     made["spec"]["serviceAccountName"] = "nodedevice-agent"
@@ -113,9 +114,10 @@ def _pod(name: str, namespace: str, **more: Any) -> dict[str, Any]:
 
 
 def _bind(server: FakeApiServer, namespace: str) -> None:
+    """The agents' account is of that namespace, where there is one."""
     subjects = [{"kind": "ServiceAccount", "name": "nodedevice-agent", "namespace": namespace}]
     binding = {"metadata": {"name": "nodedevice-agent"}, "subjects": subjects}
-    server.objects["/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"] = [binding]
+    server.objects["/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"] = [binding] if namespace else []
 
 
 @pytest.mark.parametrize(
@@ -128,51 +130,33 @@ def _bind(server: FakeApiServer, namespace: str) -> None:
     ],
 )
 def test_whose_agent_is_asked(
-    run: Run,
-    server: FakeApiServer,
-    kubectl: Path,
-    tmp_path: Path,
-    bound: str,
-    words: tuple[str, ...],
-    expected: list[str],
+    run: Run, server: FakeApiServer, kubectl: Path, bound: str, words: tuple[str, ...], expected: list[str]
 ) -> None:
     """The one of the node, which runs, in the release's namespace."""
-    if bound:
-        _bind(server, bound)
-    ended, decoy = _pod("ended", "nodedevice-system"), _pod("decoy", "nodedevice-system")
-    ended["metadata"]["deletionTimestamp"] = "2026-11-28T10:00:00Z"
-    decoy["metadata"]["labels"] = {}
-    of_nobody, of_another = _pod("of-nobody", "nodedevice-system"), _pod("of-another-account", "nodedevice-system")
-    of_nobody["metadata"]["ownerReferences"] = []
-    of_another["spec"]["serviceAccountName"] = "default"
-    server.objects["/api/v1/pods"] = [
-        _pod("far", "elsewhere"),
-        _pod("of-the-team", "team"),
-        _pod("starting", "nodedevice-system", phase="Pending"),
-        _pod("of-another-node", "nodedevice-system", node="node-b"),
-        ended,
-        decoy,
-        of_nobody,
-        of_another,
-        _pod("ours", "nodedevice-system"),
-        _pod("second", "nodedevice-system"),
+    _bind(server, bound)
+    others = [_pod(name) for name in ("ended", "decoy", "of-nobody", "of-another-account")]
+    others[0]["metadata"]["deletionTimestamp"] = THEN
+    others[1]["metadata"]["labels"] = {}
+    others[2]["metadata"]["ownerReferences"] = []
+    others[3]["spec"]["serviceAccountName"] = "default"
+    server.objects[PODS] = [
+        *(_pod("far", "elsewhere"), _pod("of-the-team", "team")),
+        *(_pod("starting", phase="Pending"), _pod("of-another-node", node="node-b"), *others),
+        *(_pod("ours"), _pod("second")),
     ]
     assert run("discover", "node-a", *words).status == 0
-    called = (tmp_path / "called").read_text().split()
-    assert called == ["exec", "-n", *expected, "--", "nodedevice-agent", "discover"]
+    assert _called(kubectl) == ["exec", "-n", *expected, "--", "nodedevice-agent", "discover"]
 
 
 @pytest.mark.parametrize("bound", ["", "elsewhere"])
 def test_no_pod_of_a_tenant_is_asked(
-    refused: Callable[..., CliError], server: FakeApiServer, kubectl: Path, tmp_path: Path, bound: str
+    refused: Callable[..., CliError], server: FakeApiServer, kubectl: Path, bound: str
 ) -> None:
     """What it prints would be pasted into settings."""
-    server.objects["/api/v1/pods"] = [_pod("innocent", "tenant-a")]
-    if bound:
-        _bind(server, bound)
+    server.objects[PODS] = [_pod("innocent", "tenant-a")]
+    _bind(server, bound)
     found = refused("discover", "node-a")
-    assert (found.code, found.remedy) == ("NoAgentPod", _BY_HAND)
-    assert not (tmp_path / "called").exists()
+    assert (found.code, found.remedy, _called(kubectl)) == ("NoAgentPod", _BY_HAND, [])
 
 
 def test_without_kubectl(

@@ -154,11 +154,7 @@ def broken(device_id: str = "g0", **more: Any) -> Device:
 def test_a_device_that_is_broken(device: Device, allocations: tuple[Allocation, ...], code: str, text: str) -> None:
     found = whole(devices=(Device("ok", "Healthy"), device), allocations=allocations, endpoint=Endpoint("Running"))
     [need] = attention.of_devices(found, _NOW)
-    assert (need.code, need.text, need.command) == (
-        code,
-        text,
-        f"kubectl nodedevice why device n g0 --resource {_GPU}",
-    )
+    assert (need.code, need.text, need.command) == (code, text, f"kubectl nodedevice why device n g0 --resource {_GPU}")
 
 
 @pytest.mark.parametrize(

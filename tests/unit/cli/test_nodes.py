@@ -5,23 +5,19 @@ from collections.abc import Sequence
 
 import pytest
 from kubectl_nodedevice.attention import Summary
-from kubectl_nodedevice.commands import nodes
 from kubectl_nodedevice.commands.nodes import blocks
 
-from tests.unit.cli.api_server import NODES, OURS, FakeApiServer, status
+from tests.unit.cli.api_server import NODES, FakeApiServer, status
 from tests.unit.cli.conftest import Clock, Run
-from tests.unit.cli.objects import GPU, allocation, device, node, node_device
-
-KIND = f"{OURS}/nodedevices"
+from tests.unit.cli.objects import GPU, NODE_DEVICES, allocation, device, node, node_device
 
 
 @pytest.fixture
 def fleet(server: FakeApiServer) -> FakeApiServer:
     """node-a: one free, one in use; node-b: none free; node-c: another resource, and a label."""
-    held = allocation("p", ("gpu-0",))
-    server.objects[KIND] = [
+    server.objects[NODE_DEVICES] = [
         node_device("node-b", devices=[device("gpu-0", "Unhealthy", reason="Xid")], available=0),
-        node_device("node-a", allocations=[held], allocated=1, available=1),
+        node_device("node-a", allocations=[allocation("p")], allocated=1, available=1),
         node_device("node-c", "example.com/nic", [device("nic-0")]),
     ]
     server.objects[NODES] = [node("node-a"), node("node-b"), node("node-c")]
@@ -29,14 +25,10 @@ def fleet(server: FakeApiServer) -> FakeApiServer:
     return server
 
 
-def rows(out: str) -> list[str]:
-    return out.splitlines()[1:-1]
-
-
 def test_nodes_with_free_devices_come_first(fleet: FakeApiServer, run: Run) -> None:
     ran = run("nodes")
     assert ran.status == 0
-    assert [" ".join(each.split()) for each in rows(ran.out)] == [
+    assert [" ".join(each.split()) for each in ran.out.splitlines()[1:-1]] == [
         "node-a 1 example.com/gpu ■□ 1/2",
         "node-c 1 example.com/nic □ 1/1",
         "node-b 0 example.com/gpu ✗ 0/1",
@@ -59,14 +51,12 @@ def test_filters(fleet: FakeApiServer, run: Run, options: Sequence[str], names: 
 def test_a_selector_that_the_server_refuses(fleet: FakeApiServer, run: Run) -> None:
     fleet.fault = lambda request: status(400, "unable to parse requirement") if request.path == NODES else None
     ran = run("nodes", "-l", "=")
-    assert ran.status == 2
-    assert "unable to parse requirement" in ran.err
+    assert (ran.status, "unable to parse requirement" in ran.err) == (2, True), ran
 
 
 def test_an_unknown_resource(fleet: FakeApiServer, run: Run) -> None:
     ran = run("nodes", "--resource", "example.com/gpus")
-    assert ran.status == 2
-    assert GPU in ran.err
+    assert (ran.status, GPU in ran.err) == (2, True), ran
 
 
 @pytest.mark.parametrize(
@@ -85,71 +75,61 @@ def test_blocks(total: int, healthy: int, held: int, free: int, drawn: str) -> N
     assert blocks(Summary("", "", "", total, healthy, held, free, 0, "True", "", "True", "nodedevice")) == drawn
 
 
-def test_watch_prints_a_node_that_changes(fleet: FakeApiServer, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock()
-
+def test_watch_prints_a_node_that_changes(fleet: FakeApiServer, run: Run, clock: Clock) -> None:
     def change() -> None:
         if len(clock.slept) == 1:
-            fleet.objects[KIND][1]["status"]["available"] = 0
+            fleet.objects[NODE_DEVICES][1]["status"]["available"] = 0
         elif len(clock.slept) == 3:
-            del fleet.objects[KIND][2]
+            del fleet.objects[NODE_DEVICES][2]
         elif len(clock.slept) == 5:
             raise KeyboardInterrupt
 
     clock.meanwhile = change
-    monkeypatch.setattr(nodes, "time", clock)
     ran = run("nodes", "--watch")
     assert ran.status == 130
     assert ran.out.splitlines()[-2:] == ["node-a  0 free  example.com/gpu ■▨ 0/2", "node-c  has no devices any more"]
 
 
-def test_watch_goes_on_after_the_api_server_was_away(
-    fleet: FakeApiServer, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = Clock()
-
+def test_watch_goes_on_after_the_api_server_was_away(fleet: FakeApiServer, run: Run, clock: Clock) -> None:
     def change() -> None:
         away = len(clock.slept) < 4
-        fleet.fault = lambda request: status(503, "starting") if away and request.path == KIND else None
+        fleet.fault = lambda request: status(503, "starting") if away and request.path == NODE_DEVICES else None
         if len(clock.slept) == 4:
-            fleet.objects[KIND][1]["status"]["available"] = 0
+            fleet.objects[NODE_DEVICES][1]["status"]["available"] = 0
         elif len(clock.slept) == 6:
             raise KeyboardInterrupt
 
     clock.meanwhile = change
-    monkeypatch.setattr(nodes, "time", clock)
     ran = run("nodes", "--watch")
     assert ran.status == 130
     assert ran.out.splitlines()[-1].startswith("node-a  0 free")
     assert ran.err.count("the watch goes on when that is over") == 1
 
 
-def test_watch_ends_with_a_right(fleet: FakeApiServer, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock()
-
+def test_watch_ends_with_a_right(fleet: FakeApiServer, run: Run, clock: Clock) -> None:
     def change() -> None:
-        fleet.fault = lambda request: status(403, "no") if request.path == KIND else None
+        fleet.fault = lambda request: status(403, "no") if request.path == NODE_DEVICES else None
 
     clock.meanwhile = change
-    monkeypatch.setattr(nodes, "time", clock)
     assert run("nodes", "--watch").status == 2
 
 
 @pytest.mark.parametrize("form", ["json", "yaml"])
 def test_watch_is_for_people(fleet: FakeApiServer, run: Run, form: str) -> None:
     ran = run("nodes", "--watch", "-o", form)
-    assert ran.status == 2
-    assert "--watch" in ran.err
-    assert fleet.requests == []
+    assert (ran.status, "--watch" in ran.err, fleet.requests) == (2, True, [])
 
 
-@pytest.mark.parametrize("command", ["nodes", "devices"])
-def test_labels_that_no_node_has_are_the_reason(fleet: FakeApiServer, run: Run, command: str) -> None:
-    assert run(command, "-l", "zone=d").out == "No devices: no node with the labels zone=d has any.\n"
-
-
-def test_a_state_that_no_device_has_is_the_reason(fleet: FakeApiServer, run: Run) -> None:
-    assert run("devices", "--state", "cordoned").out == "No devices: none is cordoned.\n"
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["nodes", "-l", "zone=d"], "no node with the labels zone=d has any"),
+        (["devices", "-l", "zone=d"], "no node with the labels zone=d has any"),
+        (["devices", "--state", "cordoned"], "none is cordoned"),
+    ],
+)
+def test_why_there_is_no_device(fleet: FakeApiServer, run: Run, words: list[str], why: str) -> None:
+    assert run(*words).out == f"No devices: {why}.\n"
 
 
 @pytest.mark.parametrize(
@@ -168,6 +148,5 @@ def test_a_state_that_no_device_has_is_the_reason(fleet: FakeApiServer, run: Run
 def test_devices_by_state_label_and_order(
     fleet: FakeApiServer, run: Run, options: list[str], ids: list[tuple[str, str]]
 ) -> None:
-    ran = run("devices", *options)
-    found = [tuple(line.split()[::2][:2]) for line in ran.out.splitlines()[1:] if line.startswith("node-")]
-    assert found == ids
+    lines = run("devices", *options).out.splitlines()[1:]
+    assert [tuple(line.split()[::2][:2]) for line in lines if line.startswith("node-")] == ids

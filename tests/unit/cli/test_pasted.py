@@ -24,7 +24,7 @@ from kubectl_nodedevice.why.reasons.table import TABLE
 
 from tests.unit.cli.api_server import FakeApiServer
 from tests.unit.cli.conftest import Run, Terminal
-from tests.unit.cli.objects import device, node_device
+from tests.unit.cli.objects import NODE_DEVICES, device, node_device
 
 _NOW: Final = datetime(2026, 11, 28, 10, tzinfo=UTC)
 _SGR: Final = re.compile(r"\x1b\[[0-9;]*m")
@@ -36,8 +36,6 @@ _ODD: Final = "x 'q' \"d\" $HOME `id` \\ ;&|*?!#~{a,b} \x1b[31m\u202e\n\té"
 @pytest.fixture(autouse=True)
 def _narrow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "60")
-    monkeypatch.setenv("TERM", "xterm-256color")
-    monkeypatch.delenv("NO_COLOR", raising=False)
 
 
 Paste = Callable[[str], list[str]]
@@ -46,15 +44,13 @@ Paste = Callable[[str], list[str]]
 @pytest.fixture
 def paste(tmp_path: Path) -> Paste:
     """Type a line into bash; the words that kubectl gets."""
-    folder, words = tmp_path / "path", tmp_path / "words"
-    folder.mkdir()
-    (folder / "kubectl").write_text(f'#!/bin/sh\n[ ! -e {words} ] && printf "%s\\0" "$@" > {words}\n')
-    (folder / "kubectl").chmod(0o755)
+    kubectl, words = tmp_path / "kubectl", tmp_path / "words"
+    kubectl.write_text(f'#!/bin/sh\n[ ! -e {words} ] && printf "%s\\0" "$@" > {words}\n')
+    kubectl.chmod(0o755)
 
     def pasted(line: str) -> list[str]:
         words.unlink(missing_ok=True)
-        environment = {"PATH": f"{folder}:/usr/bin:/bin", "HOME": str(tmp_path), "LC_ALL": "C.UTF-8"}
-        assert "\n" not in line
+        environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "HOME": str(tmp_path), "LC_ALL": "C.UTF-8"}
         assert line.isprintable()
         subprocess.run(["bash", "-n"], input=line.encode(), check=True, env=environment)
         done = subprocess.run(["bash"], input=line.encode(), capture_output=True, check=False, env=environment)
@@ -153,9 +149,8 @@ def test_what_lifts_cordons(paste: Paste) -> None:
 
 def test_the_first_screen(run: Run, server: FakeApiServer, paste: Paste, at_terminal: Callable[[], Terminal]) -> None:
     """Each of its commands, for the cluster and the person of this command line."""
-    kind = "/apis/nodedevice.io/v1alpha1/nodedevices"
     broken = [device(f"{number} {_ODD}", "Unhealthy", reason=f"Ecc{number}") for number in range(25)]
-    server.objects[kind].append(node_device(_LONG, devices=broken, conditions=[]))
+    server.objects[NODE_DEVICES].append(node_device(_LONG, devices=broken, conditions=[]))
     terminal = at_terminal()
     run("--context", "test", "--as", "eve")
     found = [paste(line) for line in commands(terminal)]

@@ -7,17 +7,7 @@ from typing import Any, Final
 import pytest
 
 from tests.unit import golden
-from tests.unit.cli.api_server import (
-    CRDS,
-    DAEMON_SETS,
-    LEASES,
-    OURS,
-    PODS,
-    Answer,
-    FakeApiServer,
-    Request,
-    status,
-)
+from tests.unit.cli.api_server import CRDS, DAEMON_SETS, LEASES, OURS, PODS, Answer, FakeApiServer, Request, status
 from tests.unit.cli.conftest import Run, Terminal
 from tests.unit.cli.objects import (
     GPU,

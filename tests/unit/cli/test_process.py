@@ -12,15 +12,15 @@ import pytest
 
 from tests.unit.cli.api_server import Answer, FakeApiServer, Request, kubeconfig
 from tests.unit.cli.conftest import Run
-from tests.unit.cli.objects import node_device
+from tests.unit.cli.objects import NODE_DEVICES, node_device
 
 _PROGRAM: Final = (sys.executable, "-m", "kubectl_nodedevice")
 
 
-def _started(server: FakeApiServer, folder: Path, *arguments: str, **more: str) -> "subprocess.Popen[str]":
-    environment = {**os.environ, "KUBECONFIG": str(kubeconfig(folder, server.address)), **more}
+def _started(server: FakeApiServer, folder: Path, *command: str) -> "subprocess.Popen[str]":
+    environment = {**os.environ, "KUBECONFIG": str(kubeconfig(folder, server.address))}
     pipe = subprocess.PIPE
-    return subprocess.Popen([*_PROGRAM, *arguments], env=environment, stdout=pipe, stderr=pipe, text=True)
+    return subprocess.Popen(command, env=environment, cwd=folder, stdout=pipe, stderr=pipe, text=True)
 
 
 def test_ctrl_c_while_it_waits_ends_it_without_a_word(server: FakeApiServer, tmp_path: Path) -> None:
@@ -31,7 +31,7 @@ def test_ctrl_c_while_it_waits_ends_it_without_a_word(server: FakeApiServer, tmp
         return Answer(hold=True)
 
     server.fault = fault
-    with _started(server, tmp_path, "devices") as running:
+    with _started(server, tmp_path, *_PROGRAM, "devices") as running:
         assert asked.wait(60)
         running.send_signal(signal.SIGINT)
         out, err = running.communicate(timeout=60)
@@ -39,12 +39,12 @@ def test_ctrl_c_while_it_waits_ends_it_without_a_word(server: FakeApiServer, tmp
 
 
 def test_a_pipe_that_is_closed_early(server: FakeApiServer, tmp_path: Path) -> None:
-    server.objects["/apis/nodedevice.io/v1alpha1/nodedevices"] += [node_device(f"n{each}") for each in range(3000)]
-    with _started(server, tmp_path, "devices") as running:
-        assert running.stdout is not None
+    server.objects[NODE_DEVICES] += [node_device(f"n{each}") for each in range(3000)]
+    with _started(server, tmp_path, *_PROGRAM, "devices") as running:
+        assert running.stdout
+        assert running.stderr
         assert running.stdout.readline().startswith("NODE")
         running.stdout.close()
-        assert running.stderr is not None
         assert running.stderr.read() == ""
     assert running.returncode == 141
 
@@ -52,8 +52,7 @@ def test_a_pipe_that_is_closed_early(server: FakeApiServer, tmp_path: Path) -> N
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_of_a_shell(run: Run, shell: str) -> None:
     ran = run("completion", shell)
-    assert ran.status == 0
-    assert "kubectl-nodedevice" in ran.out
+    assert (ran.status, "kubectl-nodedevice" in ran.out) == (0, True)
 
 
 def test_completion_by_kubectl(run: Run) -> None:
@@ -66,13 +65,6 @@ def test_completion_by_kubectl(run: Run) -> None:
     assert (names[0], names[-2:]) == ("open", ["completion", ":4"])
     # what has no words of help
     assert run("__complete", "devices", "-o", "").out == "wide\njson\nyaml\n:4\n"
-
-
-def _shell(server: FakeApiServer, folder: Path, script: str, **more: str) -> "subprocess.CompletedProcess[str]":
-    """$P is the program."""
-    environment = {**os.environ, "KUBECONFIG": str(kubeconfig(folder, server.address)), **more}
-    program = f"P='{' '.join(_PROGRAM)}'; {script}"
-    return subprocess.run(["sh", "-c", program], env=environment, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize(
@@ -91,10 +83,9 @@ def _shell(server: FakeApiServer, folder: Path, script: str, **more: str) -> "su
     ],
 )
 def test_where_it_is_started(server: FakeApiServer, tmp_path: Path, script: str, status: int, words: str) -> None:
-    """Streams that are closed or full, terminals with fewer characters, folders that are gone."""
-    devices = server.objects["/apis/nodedevice.io/v1alpha1/nodedevices"][0]["status"]["devices"]
-    devices[2]["message"] = "ü" * 100
-    ran = _shell(server, tmp_path, f"cd {tmp_path}; {script}")
-    assert (ran.returncode, ran.stderr[: len(words)]) == (status, words), ran
-    assert "Traceback" not in ran.stderr
-    assert words or ran.stderr == "", ran
+    """Streams that are closed or full, terminals with fewer characters, folders that are gone. $P: the program."""
+    server.objects[NODE_DEVICES][0]["status"]["devices"][2]["message"] = "ü" * 100
+    with _started(server, tmp_path, "sh", "-c", f"P='{' '.join(_PROGRAM)}'; {script}") as running:
+        _, err = running.communicate()
+    assert (running.returncode, err[: len(words)], "Traceback" in err) == (status, words, False), err
+    assert words or err == ""

@@ -1,29 +1,20 @@
 """How kinds are read: what is asked for, and in which order they come."""
 
 import io
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from kubectl_nodedevice.api import Api
 from kubectl_nodedevice.output import Screen
 from kubectl_nodedevice.reading import Reader
-from nodedevice_kube import credentials
 
-from tests.unit.cli.api_server import OURS, PODS, FakeApiServer
-from tests.unit.cli.api_server import kubeconfig as written
-from tests.unit.cli.conftest import Terminal
-from tests.unit.cli.objects import GPU, node_device, pod, pod_device
-
-_NODE_DEVICES = f"{OURS}/nodedevices"
+from tests.unit.cli.api_server import PODS, FakeApiServer
+from tests.unit.cli.conftest import ApiOf, Terminal
+from tests.unit.cli.objects import GPU, NODE_DEVICES, POD_DEVICES, node_device, pod, pod_device
 
 
 @pytest.fixture
-def reader(server: FakeApiServer, tmp_path: Path) -> Iterator[Reader]:
-    api = Api(credentials.load(str(written(tmp_path, server.address))))
-    yield Reader(api, Screen(out=io.StringIO(), err=Terminal()))
-    api.close()
+def reader(api_of: ApiOf) -> Reader:
+    return Reader(api_of(), Screen(out=io.StringIO(), err=Terminal()))
 
 
 def _elsewhere(made: dict[str, Any], namespace: str) -> dict[str, Any]:
@@ -43,9 +34,7 @@ def _elsewhere(made: dict[str, Any], namespace: str) -> dict[str, Any]:
 def test_node_devices_are_selected_by_the_server(
     reader: Reader, server: FakeApiServer, asked: dict[str, str], selector: str | None
 ) -> None:
-    server.objects[_NODE_DEVICES] = [
-        node_device(node, resource) for node in ("b", "a") for resource in (GPU, "example.com/a")
-    ]
+    server.objects[NODE_DEVICES] = [node_device(node, of) for node in ("b", "a") for of in (GPU, "example.com/a")]
     found = [(each.node, each.resource) for each in reader.node_devices(**asked)]
     [request] = server.requests
     assert request.query == {"limit": "500", **({"fieldSelector": selector} if selector else {})}
@@ -61,7 +50,7 @@ def test_node_devices_are_selected_by_the_server(
 
 
 def test_pod_devices_are_of_a_namespace(reader: Reader, server: FakeApiServer) -> None:
-    server.objects[f"{OURS}/poddevices"] = [
+    server.objects[POD_DEVICES] = [
         _elsewhere(pod_device(name, node), namespace)
         for name, node, namespace in (("b", "n", "y"), ("a", "n", "y"), ("c", "m", "y"), ("z", "n", "x"))
     ]

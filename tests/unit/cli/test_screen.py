@@ -15,10 +15,7 @@ CLEAR = "\r\x1b[K"
 
 
 @pytest.fixture(autouse=True)
-def _terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TERM", "xterm-256color")
-    for name in ("NO_COLOR", "COLORTERM", "FORCE_COLOR"):
-        monkeypatch.delenv(name, raising=False)
+def _narrow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
 
 
@@ -37,14 +34,6 @@ def shown(screen: Screen) -> str:
     return screen.out.getvalue()
 
 
-def noted(screen: Screen) -> str:
-    assert isinstance(screen.err, io.StringIO)
-    return screen.err.getvalue()
-
-
-# -- lines --------------------------------------------------------------------------------------------------------------------
-
-
 def test_a_line_for_a_pipe_is_as_it_is(pipe: Screen) -> None:
     pipe.line("x" * 50 + "\x1b[0m :smile: [b]", BOLD)
     pipe.line()
@@ -55,9 +44,7 @@ def test_a_line_for_a_person_is_wrapped_between_words(person: Screen) -> None:
     person.line("short [b] :smile: 'text' 12")
     person.line("exactly forty " + "x" * 26)
     person.line("one more than forty " + "x" * 21)
-    assert shown(person) == (
-        f"short [b] :smile: 'text' 12\nexactly forty {'x' * 26}\none more than forty\n{'x' * 21}\n"
-    )
+    assert shown(person) == f"short [b] :smile: 'text' 12\nexactly forty {'x' * 26}\none more than forty\n{'x' * 21}\n"
 
 
 def test_a_command_can_be_copied(person: Screen, pipe: Screen) -> None:
@@ -72,9 +59,6 @@ def test_a_command_can_be_copied(person: Screen, pipe: Screen) -> None:
     pipe.data("K", {"command": words, "other": words})
     assert shown(pipe).count("kubectl nodedevice --context 'a b' why device node gpu-0 --resource") == 2
     assert pipe.typed(typed("kubectl", "get", "pods")) == "kubectl --context 'a b' get pods"
-
-
-# -- tables -------------------------------------------------------------------------------------------------------------------
 
 
 def table(*rows: tuple[str | Cell, ...]) -> Table:
@@ -133,15 +117,8 @@ def test_where_columns_do_not_fit_each_row_is_words(person: Screen) -> None:
     made.rows = [("n" * 12, "1" * 90, "a sentence of many words that are short", "3")]
     long.table(made)
     # what is to be copied is never broken
-    assert lines(long) == [
-        "n" * 12,
-        f"    ONE {'1' * 90}",
-        "    TWO a sentence of many words that",
-        "    are short  THREE 3",
-    ]
-
-
-# -- programs -----------------------------------------------------------------------------------------------------------------
+    words = ["    TWO a sentence of many words that", "    are short  THREE 3"]
+    assert lines(long) == ["n" * 12, f"    ONE {'1' * 90}", *words]
 
 
 def test_an_object_for_programs() -> None:
@@ -153,8 +130,8 @@ def test_an_object_for_programs() -> None:
         '{\n  "apiVersion": "kubectl.nodedevice.io/v1alpha1",\n  "kind": "Kind",\n'
         '  "z": [\n    "\\u00e9",\n    "\\u007f"\n  ],\n  "a": null\n}\n'
     )
-    assert shown(as_yaml) == (
-        'apiVersion: kubectl.nodedevice.io/v1alpha1\nkind: Kind\nz:\n- "\\xE9"\n- "\\x7F"\na: null\n'
+    assert (
+        shown(as_yaml) == 'apiVersion: kubectl.nodedevice.io/v1alpha1\nkind: Kind\nz:\n- "\\xE9"\n- "\\x7F"\na: null\n'
     )
     long = Screen("yaml", io.StringIO(), io.StringIO())
     long.data("Kind", {"text": "a " * 99 + "a"})
@@ -162,30 +139,27 @@ def test_an_object_for_programs() -> None:
     assert [len(line) for line in shown(long).splitlines()[2:]] == [121, 85]
 
 
-# -- standard error -----------------------------------------------------------------------------------------------------------
-
-
 def test_progress_is_shown_to_a_person_who_waits(person: Screen, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [100.0]
+    now, err = [100.0], person.err
+    assert isinstance(err, Terminal)
     monkeypatch.setattr("kubectl_nodedevice.output.time.monotonic", lambda: now[0])
     person.progress("one")
     now[0] += 0.9
     person.progress("two")
     person.end_progress()
-    assert noted(person) == ""
+    assert err.getvalue() == ""
     # it begins again
     person.progress("three")
     now[0] += 1.0
     person.progress("four\x07" + "x" * 50)
     person.progress("five")
-    assert noted(person) == f"{CLEAR}four{'x' * 35}{CLEAR}five"
+    assert err.getvalue() == f"{CLEAR}four{'x' * 35}{CLEAR}five"
     person.note("done")
-    assert noted(person).endswith(f"five{CLEAR}done\n")
     person.end_progress()
     person.fail(CliError("x"))
-    assert noted(person).endswith("done\nerror: x\n")
+    assert err.getvalue().endswith(f"five{CLEAR}done\nerror: x\n")
     person.progress("six")
     now[0] += 1.0
     person.progress("seven")
     person.fail(CliError("y"))
-    assert noted(person).endswith(f"error: x\n{CLEAR}seven{CLEAR}error: y\n")
+    assert err.getvalue().endswith(f"error: x\n{CLEAR}seven{CLEAR}error: y\n")

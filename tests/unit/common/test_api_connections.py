@@ -11,17 +11,7 @@ from nodedevice_kube.credentials import Access
 from tests.fakes.http_peer import OK, Peer, Received, answering, listening, received
 from tests.fakes.polling import until
 from tests.fakes.virtual_time import virtual_time
-from tests.unit.common.api_clients import (
-    CHUNKED,
-    GET,
-    PATIENCE_SECONDS,
-    PLAIN,
-    asked,
-    client,
-    client_of,
-    silent,
-    whole,
-)
+from tests.unit.common.api_clients import CHUNKED, GET, PATIENCE_SECONDS, PLAIN, asked, client, client_of, silent, whole
 
 CLOSING = OK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
 
@@ -70,14 +60,13 @@ async def test_a_body_is_read_in_each_form(octets: bytes, body: bytes) -> None:
 async def test_a_long_body_arrives_whole_in_small_buffers() -> None:
     body = bytes(range(256)) * 20_000
     head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    found = []
     async with client_of(answering(head + body)) as (connections, _):
         response = await connections.send(GET, PLAIN, PATIENCE_SECONDS)
-        found = []
         while octets := await response.read(PATIENCE_SECONDS):
             found.append(octets)
         response.close()
-    assert b"".join(found) == body
-    assert max(map(len, found)) <= 32 * 1024
+    assert (b"".join(found), max(map(len, found)) <= 32 * 1024) == (body, True)
 
 
 # -- connections that are kept ------------------------------------------------------------------------------------------------
@@ -314,16 +303,18 @@ async def test_a_request_that_is_cancelled_in_any_turn_leaves_no_socket(
         await until(lambda: len(os.listdir("/proc/self/fd")) <= before)
 
 
-async def test_a_target_that_cannot_be_sent() -> None:
+@pytest.mark.parametrize(
+    ("target", "token", "problem"),
+    [
+        ("/x HTTP/1.1\r\nA: b", "t", "^illegal target of a request$"),
+        ("/x", "a\nb", "^illegal value of the header Authorization$"),
+    ],
+    ids=["target", "header"],
+)
+async def test_what_cannot_be_sent(target: str, token: str, problem: str) -> None:
     async with client_of(answering(OK)) as (connections, _):
-        with pytest.raises(Broken, match=r"^illegal target of a request$"):
-            await asked(connections, Request("GET", "/x HTTP/1.1\r\nA: b"))
-
-
-async def test_a_header_that_cannot_be_sent() -> None:
-    async with client_of(answering(OK)) as (connections, _):
-        with pytest.raises(Broken, match=r"^illegal value of the header Authorization$"):
-            await asked(connections, access=Access((("Authorization", "Bearer a\nb"),), None))
+        with pytest.raises(Broken, match=problem):
+            await asked(connections, Request("GET", target), Access((("Authorization", f"Bearer {token}"),), None))
 
 
 @pytest.mark.parametrize("is_kept", [False, True])

@@ -12,17 +12,7 @@ from nodedevice_kube.tls import new_context
 
 from tests.fakes.http_peer import OK, Peer, Received, answering, listening, received
 from tests.fakes.virtual_time import later, virtual_time
-from tests.unit.common.api_clients import (
-    CHUNKED,
-    PATIENCE_SECONDS,
-    asked,
-    client,
-    client_tls,
-    server_tls,
-    silent,
-)
-
-# -- TLS ----------------------------------------------------------------------------------------------------------------------
+from tests.unit.common.api_clients import CHUNKED, PATIENCE_SECONDS, asked, client, client_tls, server_tls, silent
 
 
 async def test_the_server_is_verified() -> None:
@@ -76,9 +66,6 @@ async def test_a_name_that_no_certificate_can_have() -> None:
             await server.ended.wait()
 
 
-# -- proxies ------------------------------------------------------------------------------------------------------------------
-
-
 def forwarding(port: int, seen: list[Received], head: bytes) -> Peer:
     """A proxy that connects to that port, whatever is asked for."""
 
@@ -123,24 +110,22 @@ async def test_tls_goes_through_a_tunnel_and_the_proxys_password_to_the_proxy_al
     assert "proxy-authorization" not in by_server[0].headers
 
 
-async def test_without_tls_a_proxy_is_told_the_server() -> None:
+@pytest.mark.parametrize(
+    ("server", "address", "host"),
+    [
+        ("http://api.example:8001", "api.example:8001", "api.example:8001"),
+        # as DNS has it
+        ("http://bücher.example", "xn--bcher-kva.example:80", "xn--bcher-kva.example"),
+    ],
+)
+async def test_without_tls_a_proxy_gets_the_servers_address(server: str, address: str, host: str) -> None:
     seen: list[Received] = []
     async with listening(answering(OK, seen=seen)) as way:
-        connections = Connections("http://api.example:8001", Proxy("127.0.0.1", way.port, "Basic cA=="), "a-program")
+        connections = Connections(server, Proxy("127.0.0.1", way.port, "Basic cA=="), "a-program")
         assert await asked(connections) == b"ok"
         await connections.close()
-    assert seen[0].line == "GET http://api.example:8001/api/v1/nodes/n?x=1 HTTP/1.1"
-    assert (seen[0].headers["host"], seen[0].headers["proxy-authorization"]) == ("api.example:8001", "Basic cA==")
-
-
-async def test_a_host_name_beyond_ascii_is_sent_as_dns_has_it() -> None:
-    seen: list[Received] = []
-    async with listening(answering(OK, seen=seen)) as way:
-        connections = Connections("http://bücher.example", Proxy("127.0.0.1", way.port), "a-program")
-        assert await asked(connections) == b"ok"
-        await connections.close()
-    assert seen[0].line == "GET http://xn--bcher-kva.example:80/api/v1/nodes/n?x=1 HTTP/1.1"
-    assert seen[0].headers["host"] == "xn--bcher-kva.example"
+    assert seen[0].line == f"GET http://{address}/api/v1/nodes/n?x=1 HTTP/1.1"
+    assert (seen[0].headers["host"], seen[0].headers["proxy-authorization"]) == (host, "Basic cA==")
 
 
 async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

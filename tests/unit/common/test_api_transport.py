@@ -91,9 +91,6 @@ async def test_a_body_is_read_up_to_its_bound(length: int) -> None:
     assert not answer.is_open
 
 
-# -- failures -----------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("answer", "kind", "problem"),
     [
@@ -169,10 +166,8 @@ async def test_a_response_that_comes_in_drops(status: int, kind: type[ApiError],
 @virtual_time
 @pytest.mark.parametrize(
     ("chunks", "kind"),
-    [
-        pytest.param([b"a", Broken("cut")], WatchInterrupted, id="cut"),
-        pytest.param([b"a", None], Silent, id="silent"),
-    ],
+    [([b"a", Broken("cut")], WatchInterrupted), ([b"a", None], Silent)],
+    ids=["cut", "silent"],
 )
 async def test_a_watch_that_breaks(chunks: list[bytes | Exception | None], kind: type[ApiError]) -> None:
     made, _ = transport(Answer(*chunks))
@@ -181,9 +176,6 @@ async def test_a_watch_that_breaks(chunks: list[bytes | Exception | None], kind:
         with pytest.raises(kind):
             [octets async for octets in stream.chunks()]
     assert asyncio.get_running_loop().time() - began in (0, pytest.approx(90))
-
-
-# -- credentials --------------------------------------------------------------------------------------------------------------
 
 
 async def test_refused_credentials_are_read_again_and_the_request_is_sent_once_more() -> None:

@@ -11,15 +11,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nodedevice_common.decoding import (
-    DEEPEST,
-    DuplicateKey,
-    Undecodable,
-    convert,
-    decode,
-    decode_unique,
-    shallow,
-)
+from nodedevice_common.decoding import DEEPEST, DuplicateKey, Undecodable, convert, decode, decode_unique, shallow
 
 from tests.examples import examples
 

@@ -13,10 +13,7 @@ def test_a_problem_is_logged_when_it_begins_whatever_becomes_of_its_cause(caplog
     found = [
         (record.message, record.levelname, vars(record)["path"], vars(record)["error"]) for record in caplog.records
     ]
-    assert found == [
-        ("the disk is full", "WARNING", "/a", "one"),
-        ("the disk is full", "WARNING", "/a", "three"),
-    ]
+    assert found == [("the disk is full", "WARNING", "/a", "one"), ("the disk is full", "WARNING", "/a", "three")]
 
 
 def test_each_message_is_a_problem_of_its_own(caplog: pytest.LogCaptureFixture) -> None:

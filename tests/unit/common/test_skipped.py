@@ -27,9 +27,7 @@ def test_it_is_named_with_the_commands(
     assert log_lines(caplog.records) == [("ERROR", "cannot decode object; skipping it", fields)]
 
 
-def test_once_each_as_long_as_it_is_among_the_last_of_so_many(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_once_each_as_long_as_it_is_among_the_last_of_so_many(caplog: pytest.LogCaptureFixture) -> None:
     def logged(*names: str) -> list[str]:
         caplog.clear()
         for name in names:

@@ -35,6 +35,15 @@ RENEWALS = {
 }
 
 
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path]:
+    """A certificate's and its key's: the old pair."""
+    chain, key = tmp_path / "tls.crt", tmp_path / "tls.key"
+    write(chain, OLD.chain)
+    write(key, OLD.key)
+    return chain, key
+
+
 def write(file: Path, octets: bytes | None) -> None:
     """With another time stamp each time: the clock of a file system is slower than this test."""
     file.unlink(missing_ok=True)
@@ -70,11 +79,9 @@ def served(context: ssl.SSLContext) -> str:
 
 @pytest.mark.parametrize("steps", RENEWALS.values(), ids=RENEWALS.keys())
 def test_the_former_pair_is_in_force_until_a_whole_new_one_is_there(
-    steps: list[tuple[bytes | None, bytes | None]], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    steps: list[tuple[bytes | None, bytes | None]], files: tuple[Path, Path], caplog: pytest.LogCaptureFixture
 ) -> None:
-    chain, key = tmp_path / "tls.crt", tmp_path / "tls.key"
-    write(chain, OLD.chain)
-    write(key, OLD.key)
+    chain, key = files
     certificate = ServerCertificate(str(chain), str(key))
     for octets, of_key in steps:
         write(chain, octets)
@@ -93,43 +100,37 @@ def test_the_former_pair_is_in_force_until_a_whole_new_one_is_there(
     assert certificate.context() is certificate.context()
 
 
-def test_what_could_not_be_used_is_tried_again_although_its_files_are_the_same(tmp_path: Path) -> None:
+def test_what_could_not_be_used_is_tried_again_although_its_files_are_the_same(files: tuple[Path, Path]) -> None:
     """Such as a key that may not be read at first: no version of a file shows that."""
-    chain, key = tmp_path / "tls.crt", tmp_path / "tls.key"
-    write(chain, OLD.chain)
-    write(key, OLD.key)
+    chain, key = files
     certificate = ServerCertificate(str(chain), str(key))
     write(chain, NEW.chain)
     write(key, OLD.key)
     assert served(certificate.context()) == "old.example"
-    stamps = (1_000_000_000, 1_000_000_000)
     key.write_bytes(NEW.key)
-    os.utime(key, ns=stamps)
+    os.utime(key, ns=(1_000_000_000, 1_000_000_000))
     assert served(certificate.context()) == "new.example"
 
 
-def test_a_client_authority_that_is_replaced_in_the_middle_keeps_the_former(tmp_path: Path) -> None:
-    chain, key, authority = tmp_path / "tls.crt", tmp_path / "tls.key", tmp_path / "ca.crt"
-    write(chain, OLD.chain)
-    write(key, OLD.key)
+def test_a_client_authority_that_is_replaced_in_the_middle_keeps_the_former(
+    files: tuple[Path, Path], tmp_path: Path
+) -> None:
+    (chain, key), authority = files, tmp_path / "ca.crt"
     write(authority, AUTHORITY.cert_pem.bytes())
     certificate = ServerCertificate(str(chain), str(key), str(authority))
     before = certificate.context()
     for broken in (b"", b"-----BEGIN CERTIFICATE-----\n", None):
         write(authority, broken)
         assert certificate.context() is before
-    other = trustme.CA()
-    write(authority, other.cert_pem.bytes())
+    write(authority, trustme.CA().cert_pem.bytes())
     assert certificate.context() is not before
     assert len(certificate.context().get_ca_certs()) == 1
 
 
 def test_a_key_with_a_password_is_refused_and_nobody_is_asked_for_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     passwords: list[object] = []
     monkeypatch.setattr(ssl.SSLContext, "load_cert_chain", lambda *_, password: passwords.append(password))
-    write(tmp_path / "chain", OLD.chain)
-    write(tmp_path / "key", OLD.key)
-    ServerCertificate(str(tmp_path / "chain"), str(tmp_path / "key"))
+    ServerCertificate(*map(str, files))
     assert passwords == [""], "without one the library asks at the terminal, and waits"

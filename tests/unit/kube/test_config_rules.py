@@ -63,11 +63,7 @@ _MAP: Final = {"type": "object", "properties": {"paths": _LIST, "count": _INT, "
             ["here.1: is a key that is not text: put it in quotes"],
         ),
         ({"x": 1}, {"type": "object", "properties": {"a": _INT}, "additionalProperties": _INT}, []),
-        (
-            {"a": 1, "b": 2},
-            {"type": "object", "maxProperties": 1},
-            ["here: has 2 keys, and at most 1 are possible"],
-        ),
+        ({"a": 1, "b": 2}, {"type": "object", "maxProperties": 1}, ["here: has 2 keys, and at most 1 are possible"]),
     ],
 )
 def test_problems(value: Any, of: dict[str, Any], expected: list[str]) -> None:
@@ -75,14 +71,7 @@ def test_problems(value: Any, of: dict[str, Any], expected: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("word", "meant"),
-    [
-        ("path", "paths"),
-        ("cout", "count"),
-        ("", ""),
-        ("x" * 10_000, ""),
-        ("zzz", ""),
-    ],
+    ("word", "meant"), [("path", "paths"), ("cout", "count"), ("", ""), ("x" * 10_000, ""), ("zzz", "")]
 )
 def test_a_word_that_is_alike_is_suggested(word: str, meant: str) -> None:
     assert closest(word, ["paths", "count", "name"]) == meant

@@ -1,5 +1,6 @@
 """The one entrance for what others have written: each way to be none of it is one error, which quotes nothing."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,24 +37,28 @@ def nested(depth: int) -> str:
     return "[" * depth + "]" * depth
 
 
+_YAML, _JSON = decoding.decode_yaml, decoding.decode_json
 _SECRET = "hunter2"
 _LAUGHS = "\n".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}' if i else 'ha'] * 10)}]" for i in range(10))
 
 
 @pytest.mark.parametrize(
-    ("text", "why"),
+    ("decode", "text", "why"),
     [
-        ("a: 1\n---\nb: 2\n", "it has several documents"),
-        (f"\n{_SECRET}: [\n", "it is not YAML: did not find expected node content in line 3"),
-        ("a: !!timestamp 2026-99-99", "it is not YAML"),
-        (f"- {nested(DEEPEST)}", f"it is nested deeper than {DEEPEST} levels"),
-        ("a: &a [1, [*a]]", "it has an alias that holds itself"),
-        (_LAUGHS, "it has more than 200000 values, aliases included"),
+        (_YAML, "a: 1\n---\nb: 2\n", "it has several documents"),
+        (_YAML, f"\n{_SECRET}: [\n", "it is not YAML: did not find expected node content in line 3"),
+        (_YAML, "a: !!timestamp 2026-99-99", "it is not YAML"),
+        (_YAML, f"- {nested(DEEPEST)}", f"it is nested deeper than {DEEPEST} levels"),
+        (_YAML, "a: &a [1, [*a]]", "it has an alias that holds itself"),
+        (_YAML, _LAUGHS, "it has more than 200000 values, aliases included"),
+        (_JSON, f'{{"{_SECRET}"', "it is not JSON: Expecting ':' delimiter in line 1"),
+        (_JSON, '{\n"a": x}', "it is not JSON: Expecting value in line 2"),
+        (_JSON, nested(100_000)[:-1], "it is not JSON: Expecting ',' delimiter in line 1"),
     ],
 )
-def test_what_is_no_yaml_that_people_write(text: str, why: str) -> None:
+def test_what_is_no_yaml_or_json_that_people_write(decode: Callable[[str], Any], text: str, why: str) -> None:
     with pytest.raises(Undecodable) as error:
-        decoding.decode_yaml(text)
+        decode(text)
     assert str(error.value) == why
 
 
@@ -88,24 +93,10 @@ def test_a_key_that_is_there_twice() -> None:
     assert decoding.decode_documents(text) == [{"plugins": {"generic": [2], "nvml": {}}}]
     with pytest.raises(Undecodable) as error:
         decoding.decode_documents(text, is_strict=True)
-    places = "in line 2 and in line 4"
-    assert str(error.value) == f"it has the key generic twice, {places}: put what both have below one"
+    why = "it has the key generic twice, in line 2 and in line 4: put what both have below one"
+    assert str(error.value) == why
     for other in ("a: &x {b: 1}\nc: {<<: *x, b: 2}", '{"a": {"b": 1}, "c": {"b": 1}}', "[a, a]"):
         assert decoding.decode_documents(other, is_strict=True) == decoding.decode_documents(other)
-
-
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        (f'{{"{_SECRET}"', "it is not JSON: Expecting ':' delimiter in line 1"),
-        ('{\n"a": x}', "it is not JSON: Expecting value in line 2"),
-        (nested(100_000)[:-1], "it is not JSON: Expecting ',' delimiter in line 1"),
-    ],
-)
-def test_what_is_no_json(text: str, why: str) -> None:
-    with pytest.raises(Undecodable) as error:
-        decoding.decode_json(text)
-    assert str(error.value) == why
 
 
 def test_files(tmp_path: Path) -> None:
@@ -119,8 +110,6 @@ def test_files(tmp_path: Path) -> None:
     file.write_text("é")
     assert decoding.read_text(file) == "é"
 
-
-# -- fields -------------------------------------------------------------------------------------------------------------------
 
 _OBJECT: dict[str, Any] = {
     "text": "t",

@@ -92,11 +92,9 @@ def test_it_gives_nothing(
 
 @pytest.mark.parametrize("ending", ["", "exec >&- 2>&-\n"])
 def test_another_program_that_it_leaves_behind_keeps_nothing_open(ending: str, tmp_path: Path) -> None:
-    made = settings(tmp_path, f"{printed(token='t')}")
-    script = (
-        (tmp_path / "login").read_text().replace("exit 0", f"sleep 60 &\necho $! > {tmp_path}/left\n{ending}exit 0")
-    )
-    (tmp_path / "login").write_text(script)
+    made, login = settings(tmp_path, printed(token="t")), tmp_path / "login"
+    leaving = f"sleep 60 &\necho $! > {tmp_path}/left\n{ending}exit 0"
+    login.write_text(login.read_text().replace("exit 0", leaving))
     before = threading.active_count(), len(os.listdir("/proc/self/fd"))
     try:
         assert exec_plugin.run(made, timeout_seconds=120) == Credential("t")
@@ -116,9 +114,7 @@ def test_one_that_hangs_behind_another_is_given_up(tmp_path: Path) -> None:
 
 
 def test_a_line_without_an_end_on_standard_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    made = settings(tmp_path, printed(token="t"))
-    (tmp_path / "login").write_text(
-        f"#!/bin/sh\nhead -c 20000000 /dev/zero | tr '\\0' x >&2\ncat <<'EOF'\n{printed(token='t')}\nEOF\n"
-    )
+    made, login = settings(tmp_path, printed(token="t")), tmp_path / "login"
+    login.write_text(login.read_text().replace("#!/bin/sh", "#!/bin/sh\nhead -c 20000000 /dev/zero | tr '\\0' x >&2"))
     assert exec_plugin.run(made, timeout_seconds=60).token == "t"
     assert capsys.readouterr().err == "x" * 20_000_000

@@ -13,14 +13,7 @@ from nodedevice_kube.api_errors import (
     Unreachable,
     WatchInterrupted,
 )
-from nodedevice_kube.list_watch import (
-    GRACE_SECONDS,
-    SILENCE_SECONDS,
-    ListWatch,
-    Policy,
-    Request,
-    number,
-)
+from nodedevice_kube.list_watch import GRACE_SECONDS, SILENCE_SECONDS, ListWatch, Policy, Request, number
 
 RELIST_SECONDS = 900.0
 # as the agent, whose lists have a few objects, and as the operator, whose lists have all of a fleet

@@ -116,27 +116,21 @@ def test_a_plan_can_be_taken(rules: PartRules, free: dict[str, int], needs: list
     assert isinstance(plan, Misfit) or planner.can_take(needs, plan)
 
 
-class TestOfHowMuchAPlanIs:
+@pytest.mark.parametrize(
+    ("devices", "containers", "problem"),
+    [
+        (1, MOST_CONTAINERS, ""),
+        (1, MOST_CONTAINERS + 1, "129 containers of the pod ask for parts, and 128 may"),
+        (1000, 4, ""),
+        (1000, 5, "5 containers of the pod ask for parts of 1000 devices, and 4 may"),
+        (MOST_PLANNED // 2, 2, ""),
+        (MOST_PLANNED // 2 + 1, 2, "2 containers of the pod ask for parts of 2049 devices, and 1 may"),
+        # one is always planned
+        (MOST_PLANNED + 1, 1, ""),
+        (MOST_PLANNED + 1, 0, ""),
+    ],
+)
+def test_of_so_many_containers_times_devices_is_a_plan(devices: int, containers: int, problem: str) -> None:
     """Each pair of a container and a physical device takes microseconds, in which nobody else is served."""
-
-    def test_of_so_many_containers(self) -> None:
-        planner = Planner(SAME, {"a": 1000})
-        assert isinstance(planner.plan([Need(1)] * MOST_CONTAINERS), list)
-        found = planner.plan([Need(1)] * (MOST_CONTAINERS + 1))
-        assert found == Misfit(0, 0, "129 containers of the pod ask for parts, and 128 may")
-
-    def test_of_so_many_containers_times_devices(self) -> None:
-        planner = Planner(SAME, {f"d{index}": 1 for index in range(1000)})
-        assert isinstance(planner.plan([Need(1)] * 4), list)
-        found = planner.plan([Need(1)] * 5)
-        assert found == Misfit(0, 0, "5 containers of the pod ask for parts of 1000 devices, and 4 may")
-        planner = Planner(SAME, {f"d{index}": 1 for index in range(MOST_PLANNED // 2)})
-        assert isinstance(planner.plan([Need(1)] * 2), list)
-        planner = Planner(SAME, {f"d{index}": 1 for index in range(MOST_PLANNED // 2 + 1)})
-        found = planner.plan([Need(1)] * 2)
-        assert found == Misfit(0, 0, "2 containers of the pod ask for parts of 2049 devices, and 1 may")
-
-    def test_one_container_is_always_planned(self) -> None:
-        planner = Planner(SAME, {f"d{index}": 1 for index in range(MOST_PLANNED + 1)})
-        assert planner.plan([Need(1)]) == [{"d0": 1}]
-        assert planner.plan([]) == []
+    found = Planner(SAME, {f"d{index}": 1000 for index in range(devices)}).plan([Need(1)] * containers)
+    assert found == (Misfit(0, 0, problem) if problem else [{"d0": 1}] * containers)

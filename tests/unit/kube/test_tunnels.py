@@ -67,10 +67,7 @@ def test_a_tunnel_leads_on() -> None:
 @pytest.mark.parametrize(
     ("response", "problem"),
     [
-        (
-            b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n",
-            "refused the connection: 407 Proxy Authentication Required",
-        ),
+        (b"HTTP/1.1 407 Give a password\r\n\r\n", "refused the connection: 407 Give a password"),
         (b"SSH-2.0-OpenSSH\r\n\r\n", "refused the connection: no status"),
         (_OPEN + b"more", "sends something before"),
         (b"", "ended the connection"),

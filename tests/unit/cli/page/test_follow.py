@@ -2,22 +2,19 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
-from kubectl_nodedevice import kubeconfig
-from kubectl_nodedevice.api import Api
+from kubectl_nodedevice.api import _Lines
 from kubectl_nodedevice.errors import LoginProblem
 from kubectl_nodedevice.page.command import kinds
 from kubectl_nodedevice.page.fleet import Fleet
 from kubectl_nodedevice.page.follow import Follower
 from nodedevice_kube.api_errors import ApiError, Forbidden, NotFound, Unreachable
-from nodedevice_kube.credentials import Credentials
 
-from tests.unit.cli import api_server
-from tests.unit.cli.api_server import FakeApiServer, serving, status
-from tests.unit.cli.objects import GPU, node_device
+from tests.unit.cli.api_server import FakeApiServer, status
+from tests.unit.cli.conftest import ApiOf
+from tests.unit.cli.objects import GPU, NODE_DEVICES, node_device
 
 Json = dict[str, Any]
 Step = Any
@@ -57,9 +54,8 @@ class PlayedApi:
 def followed(*steps: Step) -> tuple[Fleet, PlayedApi]:
     """After a step of the follower for each of the steps."""
     fleet, api = Fleet(), PlayedApi(*steps)
-    kind = next(iter(kinds(fleet)))
     stand_in: Any = api
-    follower = Follower(stand_in, kind, fleet)
+    follower = Follower(stand_in, next(iter(kinds(fleet))), fleet)
     while api.steps:
         follower.step()
     return fleet, api
@@ -120,18 +116,13 @@ def test_a_failure_is_a_sentence_until_it_is_over(error: Exception, problem: str
 
 
 @pytest.mark.parametrize("status_code", [403, 410])
-def test_a_refused_watch_leaves_the_connection_usable(tmp_path: Path, status_code: int) -> None:
-    path = "/apis/nodedevice.io/v1alpha1/nodedevices"
-    server = FakeApiServer({path: [at("a")]}, lambda request: status(status_code) if "watch" in request.query else None)
-    with serving(server):
-        settings = kubeconfig.load(str(api_server.kubeconfig(tmp_path, server.address)), "")
-        api = Api(Credentials(settings, load=lambda: settings), 60.0)
-        with pytest.raises(ApiError):
-            api.watch("nodedevices", path, {}, lambda _: None)
-        found: list[Json] = []
-        api.listed("nodedevices", path, {}, lambda each: found.append(dict(each)))
-        api.close()
-    assert len(found) == 1
+def test_a_refused_watch_leaves_the_connection_usable(api_of: ApiOf, server: FakeApiServer, status_code: int) -> None:
+    server.fault = lambda request: status(status_code) if "watch" in request.query else None
+    api, found = api_of(), list[object]()
+    with pytest.raises(ApiError):
+        api.watch("nodedevices", NODE_DEVICES, {}, lambda _: None)
+    api.listed("nodedevices", NODE_DEVICES, {}, found.append)
+    assert len(found) == len(server.objects[NODE_DEVICES])
 
 
 def test_a_watch_that_brings_nothing_in_its_time_is_no_failure_of_the_page() -> None:
@@ -170,8 +161,6 @@ def test_the_first_event_after_a_silence_ends_it(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_watch_is_cut_into_events_wherever_its_pieces_end() -> None:
-    from kubectl_nodedevice.api import _Lines
-
     found: list[Any] = []
     lines = _Lines(found.append)
     for piece in (b'{"a":', b'1}\n{"b"', b":2}\n", b"no JSON\n", b'{"c":3}\n{"d":4}\n{"e"'):

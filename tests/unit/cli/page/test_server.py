@@ -191,12 +191,7 @@ def test_a_page_at_another_port_cannot_ask(server: PageServer, site: str) -> Non
 
 @pytest.mark.parametrize(
     "headers",
-    [
-        {"Host": "attacker.example"},
-        {"Host": "127.0.0.1:1"},
-        {"Origin": "http://attacker.example"},
-        {"Origin": "null"},
-    ],
+    [{"Host": "attacker.example"}, {"Host": "127.0.0.1:1"}, {"Origin": "http://attacker.example"}, {"Origin": "null"}],
     ids=["another name for this address", "another port", "another page", "a sandboxed page"],
 )
 def test_another_page_of_the_browser_cannot_ask(server: PageServer, headers: Headers) -> None:

@@ -52,19 +52,15 @@ def gpus(node: str) -> NodeDevice:
 def base() -> Facts:
     """Nothing keeps the pod from a node."""
     nodes = [Node(Meta(name, labels={"zone": "z1"}), allocatable={GPU: "4"}) for name in HOLDING]
-    container = Container("main", requests={GPU: "2", NIC: "1", "cpu": "1"})
     pod = Pod(
         Meta("train", "team", "uid-1", created=RECENT),
         scheduler="default-scheduler",
         phase="Pending",
-        containers=(container,),
+        containers=(Container("main", requests={GPU: "2", NIC: "1", "cpu": "1"}),),
         claims=(PodClaim("port", "train-port"),),
         conditions={"PodScheduled": Condition("PodScheduled", "False", "Unschedulable", "0/3 nodes are available")},
     )
-    claim = ResourceClaim(Meta("train-port", "team"), (Request(("port.example.com",)),))
-    offered = [
-        Slice(DRIVER, name, 1, name, tuple(SliceDevice(f"port-{number}") for number in range(4))) for name in HOLDING
-    ]
+    ports = tuple(SliceDevice(f"port-{number}") for number in range(4))
     return Facts(
         NOW,
         "team",
@@ -74,25 +70,26 @@ def base() -> Facts:
         node_devices=tuple(gpus(name) for name in HOLDING),
         leases=tuple(Lease(Meta(name), name, RECENT, 60) for name in (*HOLDING, "node-c")),
         classes=(DeviceClass("port.example.com", NIC, DRIVER),),
-        slices=tuple(offered),
-        claims=(claim,),
+        slices=tuple(Slice(DRIVER, name, 1, name, ports) for name in HOLDING),
+        claims=(ResourceClaim(Meta("train-port", "team"), (Request(("port.example.com",)),)),),
     )
 
 
 def bound() -> Facts:
     """It has a node, holds what it asked for, and its container has not started yet."""
-    facts = base()
-    assert facts.pod is not None
-    pod = replace(facts.pod, node="node-a", containers=(replace(facts.pod.containers[0], state="waiting"),))
+    (container,) = pod_of(base()).containers
+    facts = pod_with(base(), node="node-a", containers=(replace(container, state="waiting"),))
     held = Allocation("team", "train", "uid-1", "main", device_ids=("gpu-0", "gpu-1"))
-    return of_node_a(
-        replace(facts, pod=pod), lambda found: replace(found, allocations=(held,), allocated=2, available=2)
-    )
+    return of_node_a(facts, lambda found: replace(found, allocations=(held,), allocated=2, available=2))
+
+
+def pod_of(facts: Facts) -> Pod:
+    assert facts.pod is not None
+    return facts.pod
 
 
 def of_node_a(facts: Facts, change: Callable[[NodeDevice], NodeDevice]) -> Facts:
-    found = tuple(change(each) if each.node == "node-a" else each for each in facts.node_devices)
-    return replace(facts, node_devices=found)
+    return each_found(facts, lambda found: change(found) if found.node == "node-a" else found)
 
 
 def each_device(facts: Facts, change: Callable[[Device], Device], **more: Any) -> Facts:
@@ -116,11 +113,9 @@ def with_condition(kind: str, status: str, reason: str) -> Callable[[Facts], Fac
 
 
 def pod_with(facts: Facts, **changes: Any) -> Facts:
-    assert facts.pod is not None
-    return replace(facts, pod=replace(facts.pod, **changes))
+    return replace(facts, pod=replace(pod_of(facts), **changes))
 
 
 def asking(facts: Facts, resource: str, number: int | str) -> Facts:
-    assert facts.pod is not None
-    (container,) = facts.pod.containers
+    (container,) = pod_of(facts).containers
     return pod_with(facts, containers=(replace(container, requests={**container.requests, resource: str(number)}),))

@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kubectl_nodedevice.cluster import (
@@ -15,6 +15,8 @@ from kubectl_nodedevice.cluster import (
     Device,
     Endpoint,
     Meta,
+    Node,
+    NodeDevice,
     PartCounts,
     PartRules,
     Pod,
@@ -38,16 +40,20 @@ from tests.unit.cli.why.clusters import (
     each_found,
     each_node,
     of_node_a,
+    pod_of,
     pod_with,
     with_condition,
 )
 
 
-def _shown(facts: Facts, number: str) -> Facts:
-    return each_node(
-        facts,
-        lambda node: replace(node, allocatable={**node.allocatable, GPU: number}) if GPU in node.allocatable else node,
-    )
+def _shown(facts: Facts, number: str, resource: str = GPU) -> Facts:
+    """By each node; of GPUs by those that have any."""
+
+    def change(node: Node) -> Node:
+        has_it = resource != GPU or GPU in node.allocatable
+        return replace(node, allocatable={**node.allocatable, resource: number}) if has_it else node
+
+    return each_node(facts, change)
 
 
 def _conflict(facts: Facts) -> Facts:
@@ -78,10 +84,12 @@ def _port(facts: Facts, *, taints: tuple[Taint, ...] = (), number: int = 4) -> F
 
 
 def _claim(facts: Facts, **changes: Any) -> Facts:
-    return replace(
-        facts,
-        claims=tuple(replace(each, **changes) if each.meta.name == "train-port" else each for each in facts.claims),
-    )
+    changed = [replace(each, **changes) if each.meta.name == "train-port" else each for each in facts.claims]
+    return replace(facts, claims=tuple(changed))
+
+
+def _requesting(*classes: str) -> Callable[[Facts], Facts]:
+    return lambda facts: _claim(facts, requests=(Request(classes),))
 
 
 def _elsewhere(facts: Facts) -> Facts:
@@ -89,40 +97,19 @@ def _elsewhere(facts: Facts) -> Facts:
     return _claim(facts, is_allocated=True, node_selector={"nodeSelectorTerms": [{"matchFields": [field_of]}]})
 
 
-def _silent(facts: Facts) -> Facts:
-    return with_condition("AgentReady", "Unknown", "LeaseExpired")(facts)
-
-
-def _class_missing(facts: Facts) -> Facts:
-    return _claim(facts, requests=(Request(("prot.example.com",)),))
-
-
-def _other_class(facts: Facts, claim: ResourceClaim, found: tuple[DeviceClass, ...] = ()) -> Facts:
-    assert facts.pod is not None
-    claims = (*facts.pod.claims, PodClaim("second", claim.meta.name))
-    return replace(pod_with(facts, claims=claims), claims=(*facts.claims, claim), classes=(*facts.classes, *found))
-
-
 def _nothing_offered(facts: Facts) -> Facts:
     claim = ResourceClaim(Meta("second", "team"), (Request(("disk.example.com",)),))
-    return _other_class(facts, claim, (DeviceClass("disk.example.com", "", "disk.example.com"),))
+    known = DeviceClass("disk.example.com", "", "disk.example.com")
+    facts = _claims(PodClaim("second", "second"))(facts)
+    return replace(facts, claims=(*facts.claims, claim), classes=(*facts.classes, known))
 
 
-def _claims(*added: PodClaim) -> Callable[[Facts], Facts]:
-    def change(facts: Facts) -> Facts:
-        assert facts.pod is not None
-        return pod_with(facts, claims=(*facts.pod.claims, *added))
-
-    return change
-
-
-def _fewer_shown(facts: Facts) -> Facts:
-    facts = asking(facts, FPGA, 3)
-    return each_node(facts, lambda node: replace(node, allocatable={**node.allocatable, FPGA: "1"}))
+def _claims(added: PodClaim) -> Callable[[Facts], Facts]:
+    return lambda facts: pod_with(facts, claims=(*pod_of(facts).claims, added))
 
 
 def _stray(facts: Facts) -> Facts:
-    return each_node(facts, lambda node: replace(node, allocatable={**node.allocatable, NIC: "1"}))
+    return _shown(facts, "1", NIC)
 
 
 def _runs_by_stray(facts: Facts) -> Facts:
@@ -142,10 +129,6 @@ def _not_ready(facts: Facts) -> Facts:
     return each_node(facts, lambda node: replace(node, conditions={"Ready": ready}))
 
 
-def _few(facts: Facts) -> Facts:
-    return asking(facts, GPU, 9)
-
-
 @dataclass(frozen=True)
 class Change:
     """One thing that is done to a cluster. code: by which it is named."""
@@ -153,7 +136,7 @@ class Change:
     code: str
     do: Callable[[Facts], Facts]
     slots: str = ""
-    name: str = field(default="")
+    name: str = ""
 
     def goes_with(self, other: "Change") -> bool:
         return not {self.id, *self.slots.split()} & {other.id, *other.slots.split()}
@@ -164,8 +147,7 @@ class Change:
 
 
 def _unscheduled(facts: Facts) -> Facts:
-    assert facts.pod is not None
-    return pod_with(facts, conditions={}, scheduler="none", meta=replace(facts.pod.meta, created=OLD))
+    return pod_with(facts, conditions={}, scheduler="none", meta=replace(pod_of(facts).meta, created=OLD))
 
 
 def _unhealthy(reason: str) -> Callable[[Facts], Facts]:
@@ -182,21 +164,11 @@ _TAINT = Taint("gpu", "broken", "NoSchedule")
 def _no_devices(**conditions: Condition) -> Callable[[Facts], Facts]:
     """Configured, and nothing of it is there."""
 
-    def change(facts: Facts) -> Facts:
-        facts = each_found(
-            facts,
-            lambda found: replace(
-                found,
-                total=0,
-                healthy=0,
-                available=0,
-                devices=(),
-                conditions={**found.conditions, **conditions},
-            ),
-        )
-        return _shown(facts, "0")
+    def none(found: NodeDevice) -> NodeDevice:
+        known = {**found.conditions, **conditions}
+        return replace(found, total=0, healthy=0, available=0, devices=(), conditions=known)
 
-    return change
+    return lambda facts: _shown(each_found(facts, none), "0")
 
 
 def _by_predecessor(facts: Facts) -> Facts:
@@ -204,11 +176,6 @@ def _by_predecessor(facts: Facts) -> Facts:
     facts = each_found(facts, lambda found: replace(found, allocations=(old,), allocated=3, available=1))
     root = Controller("Deployment", Meta("web", "team"), is_surging=True)
     return replace(facts, predecessors=frozenset({"team/old"}), rollout=root)
-
-
-def _one_of_classes(facts: Facts) -> Facts:
-    """The first of a list is missing; the scheduler asks for each."""
-    return _claim(facts, requests=(Request(("prot.example.com", "port.example.com")),))
 
 
 _NO_FILE = Condition("Healthy", "False", "NoDevices", "no file of the host matches /dev/serial/by-id/*")
@@ -231,8 +198,11 @@ UNBOUND = (
         lambda f: replace(_claims(PodClaim("new", "", "there"))(f), templates=frozenset({"there"})),
         "lost",
     ),
-    Change("DeviceClassMissing", _class_missing, "claim"),
-    Change("DeviceClassMissing", _one_of_classes, "claim", name="one of several classes"),
+    Change("DeviceClassMissing", _requesting("prot.example.com"), "claim"),
+    # the scheduler asks for each of a list
+    Change(
+        "DeviceClassMissing", _requesting("prot.example.com", "port.example.com"), "claim", "one of several classes"
+    ),
     Change("NothingOffered", _nothing_offered),
     Change("NothingServes", lambda f: asking(f, "example.com/gpus", 1)),
     Change("NodeSelector", lambda f: pod_with(f, node_selector={"zone": "z2"})),
@@ -241,7 +211,7 @@ UNBOUND = (
     Change("NodeNotReady", _pressed),
     Change("NodeTaint", lambda f: each_node(f, lambda n: replace(n, taints=(*n.taints, _TAINT)))),
     Change("NoAgent", lambda f: replace(f, leases=()), "agent"),
-    Change("AgentSilent", _silent, "agent"),
+    Change("AgentSilent", with_condition("AgentReady", "Unknown", "LeaseExpired"), "agent"),
     Change("NotConfigured", _stopped("NotConfigured", "Gone"), "plugin"),
     Change("PluginAway", _stopped("EndpointStopped", "Stopped"), "plugin"),
     Change("PluginAway", _stopped("DeviceListPending", "Running"), "plugin", "list pending"),
@@ -252,7 +222,7 @@ UNBOUND = (
     Change("CapacityRefused", _unadvertised("WriteRefused"), "number"),
     Change("NodeDeviceInvalid", with_condition("Advertised", "False", "WrongName"), "number"),
     Change("StrayCapacity", _stray, "nic"),
-    Change("TooFewTogether", _few, "count"),
+    Change("TooFewTogether", lambda f: asking(f, GPU, 9), "count"),
     Change("NoDevices", _no_devices(Healthy=_NO_FILE), "count health cordon number plugin"),
     Change(
         "DevicesRefused", _no_devices(Registered=_REFUSED_IDS), "count health cordon number plugin", name="all refused"
@@ -264,7 +234,7 @@ UNBOUND = (
     Change("PoolRefused", lambda f: replace(f, slices=tuple(replace(each, count=2) for each in f.slices)), "nic"),
     Change("DevicesTainted", lambda f: _port(f, taints=(_TAINT,)), "nic"),
     Change("DevicesHeld", _held, "count"),
-    Change("NodeShowsFewer", _fewer_shown),
+    Change("NodeShowsFewer", lambda f: _shown(asking(f, FPGA, 3), "1", FPGA)),
 )
 
 
@@ -275,18 +245,17 @@ def _waits(final: bool) -> Callable[[Facts], Facts]:
 
 def _container(reason: str, message: str, **more: Any) -> Callable[[Facts], Facts]:
     def change(facts: Facts) -> Facts:
-        assert facts.pod is not None
-        (found,) = facts.pod.containers
+        (found,) = pod_of(facts).containers
         return pod_with(facts, containers=(replace(found, state="waiting", reason=reason, message=message, **more),))
 
     return change
 
 
 def _not_injected(facts: Facts) -> Facts:
-    return of_node_a(
-        facts,
-        lambda found: replace(found, allocations=tuple(replace(each, not_injected=True) for each in found.allocations)),
-    )
+    def change(found: NodeDevice) -> NodeDevice:
+        return replace(found, allocations=tuple(replace(each, not_injected=True) for each in found.allocations))
+
+    return of_node_a(facts, change)
 
 
 def _unprepared(facts: Facts) -> Facts:
@@ -301,16 +270,8 @@ BOUND = (
     Change("NodeNotReady", _not_ready, name="kubelet"),
     Change("WaitsOnNode", _waits(False), "agent's"),
     Change("WaitsForGood", _waits(True), "agent's"),
-    Change(
-        "RequiredPluginMissing",
-        _container("CreateContainerError", _MISSING),
-        "container",
-    ),
-    Change(
-        "NameKeptByKubelet",
-        _container("CreateContainerConfigError", _POISONED),
-        "container",
-    ),
+    Change("RequiredPluginMissing", _container("CreateContainerError", _MISSING), "container"),
+    Change("NameKeptByKubelet", _container("CreateContainerConfigError", _POISONED), "container"),
     Change("ImageNotPulled", _container("ImagePullBackOff", "back-off"), "container"),
     Change("ContainerNotStarted", _container("CrashLoopBackOff", "back-off"), "container"),
     Change(
@@ -324,10 +285,6 @@ BOUND = (
 )
 
 
-def _behind(facts: Facts) -> Facts:
-    return _shown(facts, "1")
-
-
 def _apart(facts: Facts) -> Facts:
     """A third resource is on the one node that has none of the others."""
     facts = asking(facts, FPGA, 1)
@@ -337,25 +294,17 @@ def _apart(facts: Facts) -> Facts:
 def _split(facts: Facts) -> Facts:
     """Two devices of 8 parts, of which 5 and 6 are held: 5 are free, at most 3 on one."""
     devices = tuple(Device(f"gpu-{n}", "Healthy", parts=PartCounts(8, 8, 5 + n, 3 - n)) for n in range(2))
-    rules = PartRules("SameParent")
+    counts: dict[str, Any] = {"total": 16, "healthy": 16, "allocated": 11, "available": 5}
     facts = _shown(asking(facts, GPU, 4), "16")
-    return each_found(
-        facts,
-        lambda found: replace(found, total=16, healthy=16, allocated=11, available=5, devices=devices, parts=rules),
-    )
-
-
-def _deleted(facts: Facts) -> Facts:
-    """Its containers have ended well since; a finalizer holds it."""
-    assert facts.pod is not None
-    return pod_with(facts, phase="Succeeded", meta=replace(facts.pod.meta, deleted=OLD))
+    return each_found(facts, lambda found: replace(found, devices=devices, parts=PartRules("SameParent"), **counts))
 
 
 # of these the others would hide one another: each stands by itself
 ALONE = (
     Change("PodFailed", lambda f: pod_with(f, phase="Failed", reason="UnexpectedAdmissionError", message="no devices")),
-    Change("PodDeleted", _deleted),
-    Change("CapacityBehind", _behind),
+    # its containers have ended well since; a finalizer holds it
+    Change("PodDeleted", lambda f: pod_with(f, phase="Succeeded", meta=replace(pod_of(f).meta, deleted=OLD))),
+    Change("CapacityBehind", lambda f: _shown(f, "1")),
     Change("NodeLacks", _apart),
     Change("TooFewOnOneDevice", _split),
 )
@@ -365,8 +314,7 @@ def _absent(*family: Controller, **more: Any) -> Callable[[Facts], Facts]:
     """The pod as they would make it."""
 
     def change(facts: Facts) -> Facts:
-        assert facts.pod is not None
-        meta = replace(facts.pod.meta, uid="", created="")
+        meta = replace(pod_of(facts).meta, uid="", created="")
         return replace(pod_with(facts, meta=meta, conditions={}), family=family, **more)
 
     return change
@@ -383,11 +331,9 @@ def _of_kind(kind: str, **more: Any) -> Controller:
 
 _FAILED = Condition("Failed", "True", "BackoffLimitExceeded", "it has reached its backoff limit")
 _FIRST = Pod(Meta("train-0", "team", "uid-0", owner="StatefulSet/train"), node="node-z", phase="Running")
+_OVER_QUOTA = "exceeded quota: team, requested: requests.example.com/gpu=2"
 ABSENT = (
-    Change(
-        "QuotaExceeded",
-        _refused('pods "train-x" is forbidden: exceeded quota: team, requested: requests.example.com/gpu=2'),
-    ),
+    Change("QuotaExceeded", _refused(f'pods "train-x" is forbidden: {_OVER_QUOTA}')),
     Change("CreationRefused", _refused('pods "train-x" is forbidden: error looking up service account team/nobody')),
     Change("NoReplicas", _absent(_of_kind("Deployment", wanted=0))),
     Change("JobSuspended", _absent(_of_kind("Job", is_suspended=True))),

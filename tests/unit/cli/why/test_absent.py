@@ -77,8 +77,6 @@ def test_a_controller_whose_own_is_not_known_is_meant_by_its_name_without_the_dr
     assert family_of("web-front", known) == ()
 
 
-# -- what stops them ----------------------------------------------------------------------------------------------------------
-
 _FAILURE: Final = Condition("ReplicaFailure", "True", "FailedCreate", "exceeded quota: team, requested: pods=1", OLD)
 _QUOTA: Final = "exceeded quota: team, requested: pods=1 (4 min ago)"
 

@@ -20,12 +20,7 @@ from tests.unit.cli.why.situations import ABSENT, ALONE, BOUND, UNBOUND
 from tests.unit.cli.why.test_table import shown
 
 FOLDER: Final = Path(__file__).with_name("answers")
-GROUPS: Final = {
-    "unbound": (base, UNBOUND),
-    "alone": (base, ALONE),
-    "absent": (base, ABSENT),
-    "bound": (bound, BOUND),
-}
+GROUPS: Final = {"unbound": (base, UNBOUND), "alone": (base, ALONE), "absent": (base, ABSENT), "bound": (bound, BOUND)}
 # the other answers have the same fields
 IN_JSON: Final = frozenset({"DevicesCordoned", "CapacityBehind", "QuotaExceeded", "WaitsOnNode"})
 _LONGEST: Final = 256 * 1024
@@ -43,9 +38,6 @@ def test_answers(name: str) -> None:
     golden.check(FOLDER, name, "\n".join(texts).encode(), "txt", _LONGEST)
 
 
-# -- what is shown of an explanation ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("found", "text"),
     [
@@ -55,10 +47,7 @@ def test_answers(name: str) -> None:
             Explanation("x", "waits.", words="no", words_at=(NOW - timedelta(hours=2)).isoformat()),
             "x waits.\n\nNothing about devices is known to stop it.\nThe scheduler, 2 h ago: no\n",
         ),
-        (
-            Explanation("x", "runs.", is_stopped=False, words="no", words_by="kubelet"),
-            "x runs.\n\nThe kubelet: no\n",
-        ),
+        (Explanation("x", "runs.", is_stopped=False, words="no", words_by="kubelet"), "x runs.\n\nThe kubelet: no\n"),
         (
             Explanation(
                 "x",

@@ -64,9 +64,6 @@ def test_the_agent_of_its_own_resource_counts() -> None:
     assert of(replace(alive, node_devices=alive.node_devices[::-1])) == []
 
 
-# -- containers ---------------------------------------------------------------------------------------------------------------
-
-
 def _container(reason: str, message: str = "", **more: Any) -> Container:
     return Container("main", "registry/x:1", {GPU: "2"}, state="waiting", reason=reason, message=message, **more)
 

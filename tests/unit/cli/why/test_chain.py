@@ -16,6 +16,11 @@ NOW = datetime(2026, 11, 28, 12, tzinfo=UTC)
 RUNNING = {"containerStatuses": [{"name": "main", "state": {"running": {}}}]}
 
 
+BY_NODE: dict[str, Any] = {
+    "node_devices": (record_of(NodeDevice, node_device("node-a", allocations=[allocation()], allocated=1)),)
+}
+
+
 def links(made: dict[str, Any], **facts: Any) -> list[tuple[str, str]]:
     known = Facts(NOW, "default", "try", pod=record_of(Pod, made), nodes=(record_of(Node, node("node-a")),), **facts)
     return [(each["state"], each["text"]) for each in chain.of(known, pods.explain(known))]
@@ -27,14 +32,12 @@ def asking(status: dict[str, Any], resource: str = "example.com/gpu", **of: Any)
     return made
 
 
-@pytest.mark.parametrize("is_by_pod", [True, False], ids=["only the PodDevice may be read", "by the NodeDevice"])
-def test_a_pod_that_runs(is_by_pod: bool) -> None:
-    by_node = node_device("node-a", allocations=[allocation()], allocated=1, available=1)
-    known = (
-        {"pod_device": record_of(PodDevice, pod_device())}
-        if is_by_pod
-        else {"node_devices": (record_of(NodeDevice, by_node),)}
-    )
+@pytest.mark.parametrize(
+    "known",
+    [{"pod_device": record_of(PodDevice, pod_device())}, BY_NODE],
+    ids=["only the PodDevice may be read", "by the NodeDevice"],
+)
+def test_a_pod_that_runs(known: dict[str, Any]) -> None:
     assert links(asking(RUNNING), **known) == [
         ("done", "1 example.com/gpu"),
         ("done", "bound to node-a"),
@@ -43,28 +46,23 @@ def test_a_pod_that_runs(is_by_pod: bool) -> None:
     ]
 
 
-def test_a_pod_whose_devices_may_not_be_read() -> None:
-    assert links(asking(RUNNING))[2:] == [("done", "not known"), ("done", "all run")]
-
-
-def test_a_pod_without_devices() -> None:
-    assert links(asking(RUNNING, "cpu"))[2:] == [("done", "none requested"), ("done", "all run")]
-
-
-def test_a_pod_that_has_ended() -> None:
-    assert links(asking({}, phase="Succeeded"))[2:] == [("done", "released"), ("done", "have ended")]
-
-
-def test_a_pod_without_a_node_ends_the_chain() -> None:
-    found = links(asking({}, node="", phase="Pending"))
-    assert found[1][1] == "no node yet"
-    assert found[2:] == [("open", "none allocated yet"), ("open", "not running")]
+@pytest.mark.parametrize(
+    ("made", "node", "state", "ends"),
+    [
+        (asking(RUNNING), "bound to node-a", "done", ["not known", "all run"]),
+        (asking(RUNNING, "cpu"), "bound to node-a", "done", ["none requested", "all run"]),
+        (asking({}, phase="Succeeded"), "bound to node-a", "done", ["released", "have ended"]),
+        (asking({}, node="", phase="Pending"), "no node yet", "open", ["none allocated yet", "not running"]),
+    ],
+    ids=["devices that may not be read", "no devices", "ended", "no node"],
+)
+def test_the_last_links(made: dict[str, Any], node: str, state: str, ends: list[str]) -> None:
+    found = links(made)
+    assert (found[1][1], found[2:]) == (node, [(state, each) for each in ends])
 
 
 def test_after_a_broken_link_the_others_are_not_reached() -> None:
     """The pod is deleted, and still has its node and its device."""
     made = asking(RUNNING)
     made["metadata"]["deletionTimestamp"] = "2026-11-28T11:00:00Z"
-    by_node = node_device("node-a", allocations=[allocation()], allocated=1, available=1)
-    found = links(made, node_devices=(record_of(NodeDevice, by_node),))
-    assert [state for state, _ in found] == ["broken", "open", "open", "open"]
+    assert [state for state, _ in links(made, **BY_NODE)] == ["broken", "open", "open", "open"]

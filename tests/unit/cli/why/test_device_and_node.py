@@ -12,8 +12,6 @@ from kubectl_nodedevice.why.facts import NODE_DEVICES, NODES, Facts, Unread
 
 from tests.unit.cli.why.clusters import GPU, NIC, base, gpus, of_node_a, with_condition
 
-# -- of one device ------------------------------------------------------------------------------------------------------------
-
 
 def explained(facts: Facts, device: str = "gpu-1") -> Explanation:
     return of_device.explain(facts, facts.node_devices[0], device)
@@ -81,20 +79,13 @@ def test_one_device_in_two_parts(free: int, codes: tuple[str, ...]) -> None:
     assert state(facts) == (f"has {free} of 2 parts free.", bool(codes), codes)
 
 
-# -- of one node --------------------------------------------------------------------------------------------------------------
-
-
 def of_one(facts: Facts, **more: Any) -> Facts:
     return replace(facts, name="node-a", node_devices=facts.node_devices[:1], **more)
 
 
 def test_one_node() -> None:
     found = of_node.explain(of_one(base()))
-    assert (found.subject, found.state, found.is_stopped) == (
-        "node node-a",
-        "has 1 resource; 0 are Ready.",
-        False,
-    )
+    assert (found.subject, found.state, found.is_stopped) == ("node node-a", "has 1 resource; 0 are Ready.", False)
     assert found.notes == (f"{GPU}: 4 of 4 free.",)
     ready = of_node.explain(of_one(with_condition("Ready", "True", "x")(base())))
     assert ready.state == "has 1 resource; 1 is Ready."

@@ -5,14 +5,13 @@ from typing import Any, Final
 
 import pytest
 
-from tests.unit.cli.api_server import NODES, OURS, PODS, Answer, FakeApiServer, status
+from tests.unit.cli.api_server import NODES, PODS, Answer, FakeApiServer, status
 from tests.unit.cli.conftest import Run
-from tests.unit.cli.objects import GPU, allocation, condition, device, node, node_device, pod
+from tests.unit.cli.objects import GPU, NODE_DEVICES, allocation, condition, device, node, node_device, pod
 from tests.unit.cli.why.test_readers import asked, codes
 from tests.unit.cli.why.test_typed import APPS, WORKLOADS, controller, owned
 
-_DRA: Final = "/apis/resource.k8s.io/v1"
-_CLAIMS: Final = f"{_DRA}/resourceclaims"
+_CLAIMS: Final = "/apis/resource.k8s.io/v1/resourceclaims"
 
 
 @pytest.mark.parametrize(
@@ -27,24 +26,20 @@ def test_only_the_nodedevices_of_a_resource_or_a_node_are_read(
     run: Run, server: FakeApiServer, words: tuple[str, str], selector: str
 ) -> None:
     asked(run, *words)
-    lists = [each.query for each in server.requests if each.path == f"{OURS}/nodedevices"]
+    lists = [each.query for each in server.requests if each.path == NODE_DEVICES]
     assert [each.get("fieldSelector") for each in lists] == [selector]
     events = [each.query["fieldSelector"] for each in server.requests if each.path.endswith("/events")]
     assert events == [f"involvedObject.uid=uid-{words[1]}"] * (words[0] == "pod")
-
-
-def _claiming(server: FakeApiServer, claim: str) -> None:
-    made = pod("claiming", node="", phase="Pending")
-    made["spec"]["resourceClaims"] = [{"name": "a", "resourceClaimName": claim}]
-    server.objects[PODS].append(made)
-    server.objects[_CLAIMS] = [{"metadata": {"name": "there", "namespace": "default"}}]
 
 
 @pytest.mark.parametrize(("claim", "expected"), [("there", []), ("gone", ["ClaimMissing"])])
 def test_without_the_claims_of_all_namespaces_those_of_its_own_are_read(
     run: Run, server: FakeApiServer, claim: str, expected: list[str]
 ) -> None:
-    _claiming(server, claim)
+    made = pod("claiming", node="", phase="Pending")
+    made["spec"]["resourceClaims"] = [{"name": "a", "resourceClaimName": claim}]
+    server.objects[PODS].append(made)
+    server.objects[_CLAIMS] = [{"metadata": {"name": "there", "namespace": "default"}}]
     server.fault = lambda request: status(403, "no") if request.path == _CLAIMS else None
     found = asked(run, "pod", "claiming")
     assert codes(found) == expected
@@ -53,7 +48,7 @@ def test_without_the_claims_of_all_namespaces_those_of_its_own_are_read(
 
 def test_a_pod_that_waits_for_the_one_that_it_replaces(run: Run, server: FakeApiServer) -> None:
     server.objects[f"{APPS}/deployments"] = [controller("web", selector={"matchLabels": {"app": "web"}})]
-    server.objects[f"{APPS}/replicasets"] = [controller(f"web-{number}", "Deployment/web") for number in (1, 2)]
+    server.objects[f"{APPS}/replicasets"] = [owned(controller(f"web-{at}"), "Deployment/web") for at in (1, 2)]
     for each in server.objects[f"{APPS}/replicasets"]:
         each["metadata"]["labels"] = {"app": "web"}
     server.objects[PODS] = [
@@ -62,7 +57,7 @@ def test_a_pod_that_waits_for_the_one_that_it_replaces(run: Run, server: FakeApi
     ]
     server.objects[NODES] = [node("node-a")]
     held: dict[str, Any] = {"allocated": 1, "available": 0, "allocations": [allocation("old")]}
-    server.objects[f"{OURS}/nodedevices"] = [node_device("node-a", devices=[device("gpu-0")], **held)]
+    server.objects[NODE_DEVICES] = [node_device("node-a", devices=[device("gpu-0")], **held)]
     assert codes(asked(run, "pod", "new")) == ["HeldByPredecessor"]
 
 
@@ -83,9 +78,8 @@ def test_a_namespace_that_is_being_deleted(run: Run, server: FakeApiServer) -> N
     ending: dict[str, Any] = {"name": "default", "deletionTimestamp": "2026-11-28T10:00:00Z"}
     body = json.dumps({"metadata": ending, "status": {"conditions": conditions}}).encode()
     server.fault = lambda request: Answer(200, body) if request.path == "/api/v1/namespaces/default" else None
-    found = asked(run, "pod", "late")
-    assert codes(found)[0] == "NamespaceTerminating"
-    assert found["causes"][0]["message"].endswith(": pods has 1 finalizer.")
+    cause = asked(run, "pod", "late")["causes"][0]
+    assert (cause["code"], cause["message"].rpartition(": ")[2]) == ("NamespaceTerminating", "pods has 1 finalizer.")
 
 
 def test_who_wrote_a_number_is_known_by_its_field(run: Run, server: FakeApiServer) -> None:
@@ -94,6 +88,6 @@ def test_who_wrote_a_number_is_known_by_its_field(run: Run, server: FakeApiServe
         each["metadata"]["managedFields"] = [{"manager": "alice", "fieldsV1": fields}]
         each["status"]["allocatable"] = {GPU: "0"}
     conflict = condition("Conflict", "True", "ForeignOwner")
-    server.objects[f"{OURS}/nodedevices"] = [node_device(name, conditions=[conflict]) for name in ("node-a", "node-b")]
+    server.objects[NODE_DEVICES] = [node_device(name, conditions=[conflict]) for name in ("node-a", "node-b")]
     [cause] = asked(run, "pod", "late")["causes"]
     assert (cause["code"], cause["where"][0]["detail"]) == ("CapacityConflict", "ForeignOwner, alice, it shows 0")

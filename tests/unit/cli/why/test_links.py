@@ -4,16 +4,7 @@ from typing import Any
 
 import pytest
 from kubectl_nodedevice import quantities
-from kubectl_nodedevice.cluster import (
-    Container,
-    Cordon,
-    Device,
-    Meta,
-    Node,
-    NodeDevice,
-    PartCounts,
-    Pod,
-)
+from kubectl_nodedevice.cluster import Container, Cordon, Device, Meta, Node, NodeDevice, PartCounts, Pod
 from kubectl_nodedevice.records import record_of
 from kubectl_nodedevice.why.kinds import DeviceClass
 from kubectl_nodedevice.why.links import devices, placement

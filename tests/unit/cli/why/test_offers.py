@@ -39,9 +39,6 @@ def unread(facts: Facts, kind: str) -> Facts:
     return replace(facts, unread=(Unread(kind, "no"),))
 
 
-# -- claims of a pod ----------------------------------------------------------------------------------------------------------
-
-
 def test_a_claim_that_is_not_made() -> None:
     facts = pod_with(base(), claims=(PodClaim("port", "", "t"),))
     assert of_pod(facts) == [Obstacle("ClaimMissing", fields={"claim": "The ResourceClaimTemplate t"})]
@@ -74,9 +71,6 @@ def test_a_class_that_is_missing(asked: str, hint: str) -> None:
     assert of_pod(claiming(facts, Request(()))) == [Obstacle("DeviceClassMissing", fields=nothing)]
 
 
-# -- on a node ----------------------------------------------------------------------------------------------------------------
-
-
 def _too_few(number: int, has: int, resource: str = f"DeviceClass {_PORT}") -> Obstacle:
     fields = {"count": str(number), "resource_options": ""}
     return Obstacle("TooFewTogether", "node-a", resource, f"it has {has}", "", fields)
@@ -102,9 +96,6 @@ def test_taints_of_devices(is_tolerant: bool) -> None:
     detail = "port-1, port-2 (k:NoSchedule, l:NoExecute)"
     expected = Obstacle("DevicesTainted", "node-a", f"DeviceClass {_PORT}", detail, "", fields)
     assert of_node(facts) == ([] if is_tolerant else [expected])
-
-
-# -- placement ----------------------------------------------------------------------------------------------------------------
 
 
 def _of_placement(pod: Pod, node: Node) -> list[tuple[str, str, Mapping[str, str]]]:

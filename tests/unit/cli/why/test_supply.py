@@ -43,8 +43,6 @@ def showing(facts: Facts, **allocatable: str) -> Facts:
     return replace(facts, nodes=tuple(nodes))
 
 
-# -- agents -------------------------------------------------------------------------------------------------------------------
-
 _NO_AGENT: Final = Obstacle("NoAgent", "node-a", detail="it has no Lease")
 _FOUR_MINUTES: Final = Obstacle("AgentSilent", "node-a", detail="for 4 min")
 
@@ -64,14 +62,10 @@ _FOUR_MINUTES: Final = Obstacle("AgentSilent", "node-a", detail="for 4 min")
 def test_agents(
     leases: tuple[Lease, ...] | None, ready: tuple[str, str] | None, unread: Any, expected: tuple[Obstacle, ...]
 ) -> None:
-    facts = replace(base(), unread=unread)
-    facts = facts if leases is None else replace(facts, leases=leases)
+    facts = replace(base(), unread=unread, leases=base().leases if leases is None else leases)
     conditions = {"AgentReady": Condition("AgentReady", *ready, since=OLD)} if ready else {}
     found = replace(gpus("node-a"), conditions=conditions)
     assert supply.agent_obstacles(facts, "node-a", found if ready else None) == expected
-
-
-# -- plugin, injection, Node --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -121,9 +115,6 @@ def test_what_is_short_besides_is_said_and_the_number_is_not() -> None:
     assert of(silent)[-1].as_of == "5 s ago"
 
 
-# -- numbers, kubelets and drivers --------------------------------------------------------------------------------------------
-
-
 def test_a_number_beside_a_kubelet() -> None:
     facts = of_node_a(base(), lambda found: replace(found, agent=replace(found.agent, served_by="kubelet")))
     fewer = Obstacle("NodeShowsFewer", "node-a", GPU, "it shows 1", fields={"count": "2"})
@@ -140,17 +131,17 @@ def test_a_number_beside_a_kubelet() -> None:
 def test_a_number_beside_a_driver() -> None:
     facts = showing(base(), nic="3")
     assert of(facts, Wanted(NIC)) == [Obstacle("StrayCapacity", "node-a", NIC, "it shows 3")]
-    owned = each_node(
-        facts, lambda node: replace(node, writers={NIC: "alice" if node.meta.name == "node-a" else "bob"})
-    )
-    assert of(owned, Wanted(NIC)) == [Obstacle("StrayCapacity", "node-a", NIC, "it shows 3, written by alice")]
+    owned = each_node(facts, lambda node: replace(node, writers={NIC: f"the writer of {node.meta.name}"}))
+    detail = "it shows 3, written by the writer of node-a"
+    assert of(owned, Wanted(NIC)) == [Obstacle("StrayCapacity", "node-a", NIC, detail)]
     assert of(showing(base(), nic="0"), Wanted(NIC, (Need(4),))) == []
 
 
-def test_a_device_with_a_reason_of_its_own_is_broken_although_its_plugin_is_away() -> None:
+@pytest.mark.parametrize(("reason", "codes"), [("", ["PluginAway"]), ("Xid79", ["PluginAway", "DevicesBroken"])])
+def test_a_plugin_that_is_away_breaks_no_device_without_a_reason_of_its_own(reason: str, codes: list[str]) -> None:
     away = with_conditions(base(), Registered=("False", "EndpointGone"))
-    facts = each_device(away, lambda device: replace(device, health="Unhealthy", reason="Xid79"), healthy=0)
-    assert [each.code for each in of(facts)] == ["PluginAway", "DevicesBroken"]
+    facts = each_device(away, lambda device: replace(device, health="Unhealthy", reason=reason), healthy=0)
+    assert [each.code for each in of(facts)] == codes
 
 
 def test_of_two_classes_the_better_one_counts() -> None:

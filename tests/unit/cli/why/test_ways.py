@@ -1,30 +1,22 @@
 """The ways by which a node gives devices out, beside each other: ours, the kubelet's, a DRA driver's; and what is not certain."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
-from kubectl_nodedevice.cluster import (
-    Agent,
-    Allocation,
-    Claim,
-    ClaimedDevice,
-    Container,
-    Lease,
-    Meta,
-    NodeDevice,
-)
+from kubectl_nodedevice.cluster import Agent, Allocation, Claim, ClaimedDevice, Container, Lease, Meta, NodeDevice
 from kubectl_nodedevice.why import pods
 from kubectl_nodedevice.why.facts import CLAIMS, OWN_CLAIMS, Facts, Unread
 from kubectl_nodedevice.why.kinds import DeviceClass, ResourceClaim, Slice, SliceDevice
 
 from tests.unit.cli.why import clusters, situations
 from tests.unit.cli.why.clusters import GPU, NIC, NOW, each_found, each_node, pod_with
-from tests.unit.cli.why.situations import UNBOUND
+from tests.unit.cli.why.situations import BOUND, UNBOUND
 from tests.unit.cli.why.test_pods import codes
 
 
 def change(code: str) -> situations.Change:
-    return next(each for each in UNBOUND if each.id == code)
+    return next(each for each in (*UNBOUND, *BOUND) if each.id == code)
 
 
 def by_kubelet(facts: Facts) -> Facts:
@@ -56,28 +48,28 @@ def test_an_agent_whose_lease_is_long_over_is_silent_though_no_operator_says_so(
 
 
 @pytest.mark.parametrize(
-    "device",
-    [
-        pytest.param(SliceDevice("port-0", is_shared=True), id="shared"),
-        pytest.param(SliceDevice("port-0"), id="whole"),
-    ],
+    ("is_shared", "expected"),
+    [(True, []), (False, ["TooFewTogether"])],
 )
-def test_devices_that_the_scheduler_divides_are_not_counted(device: SliceDevice) -> None:
+def test_devices_that_the_scheduler_divides_are_not_counted(is_shared: bool, expected: list[str]) -> None:
     facts = clusters.asking(clusters.base(), NIC, 2)
+    device = SliceDevice("port-0", is_shared=is_shared)
     facts = replace(facts, slices=tuple(replace(each, devices=(device,)) for each in facts.slices))
-    assert codes(facts) == ([] if device.is_shared else ["TooFewTogether"])
+    assert codes(facts) == expected
 
 
 def test_a_driver_may_have_devices_of_no_node_beside_those_of_one() -> None:
     """A node without any of its own may reach the others, whatever keeps the pod off the one with some."""
     held = Allocation("other", "big", "uid-b", "main", device_ids=tuple(f"gpu-{number}" for number in range(4)))
-    facts = clusters.of_node_a(
-        clusters.base(), lambda found: replace(found, allocations=(held,), allocated=4, available=0)
-    )
+    taken: dict[str, Any] = {"allocations": (held,), "allocated": 4, "available": 0}
+    facts = clusters.of_node_a(clusters.base(), lambda found: replace(found, **taken))
     here, there = facts.slices
-    mixed = replace(facts, slices=(here, replace(there, node="")))
-    assert codes(mixed) == []
+    assert codes(replace(facts, slices=(here, replace(there, node="")))) == []
     assert codes(replace(facts, slices=(here,))) == ["DevicesHeld"]
+
+
+def of_pool(*devices: SliceDevice, node: str = "n", generation: int = 1, count: int = 1) -> Slice:
+    return Slice("d", "p", generation, node, devices, count)
 
 
 _PORT = SliceDevice("port-0")
@@ -86,25 +78,14 @@ _PORT = SliceDevice("port-0")
 @pytest.mark.parametrize(
     ("slices", "fault"),
     [
-        pytest.param([Slice("d", "p", 1, "n", (_PORT,), 2)], "(its pool p has 1 of 2 ResourceSlices)", id="too few"),
-        pytest.param(
-            [Slice("d", "p", 1, "n", (_PORT,)), Slice("d", "p", 1, "n")],
-            "(its pool p has 2 of 1 ResourceSlices)",
-            id="too many",
-        ),
-        pytest.param(
-            [Slice("d", "p", 1, "n", (_PORT,), 2), Slice("d", "p", 1, "", (_PORT,), 2)],
-            "(its pool p has port-0 twice)",
-            id="twice",
-        ),
-        pytest.param(
-            [Slice("d", "p", 1, "n", (_PORT,), 2), Slice("d", "p", 1, "", (), 2)], "", id="a slice of many nodes"
-        ),
-        pytest.param(
-            [Slice("d", "p", 2, "n", (_PORT,)), Slice("d", "p", 1, "n", (_PORT,))], "", id="an older one besides"
-        ),
-        pytest.param([Slice("d", "p", 1, "n", (_PORT,), 0)], "", id="no number"),
+        ([of_pool(_PORT, count=2)], "(its pool p has 1 of 2 ResourceSlices)"),
+        ([of_pool(_PORT), of_pool()], "(its pool p has 2 of 1 ResourceSlices)"),
+        ([of_pool(_PORT, count=2), of_pool(_PORT, node="", count=2)], "(its pool p has port-0 twice)"),
+        ([of_pool(_PORT, count=2), of_pool(node="", count=2)], ""),
+        ([of_pool(_PORT, generation=2), of_pool(_PORT)], ""),
+        ([of_pool(_PORT, count=0)], ""),
     ],
+    ids=["too few", "too many", "twice", "a slice of many nodes", "an older one besides", "no number"],
 )
 def test_a_pool_whose_slices_are_not_whole_is_refused(slices: list[Slice], fault: str) -> None:
     facts = replace(clusters.base(), slices=tuple(slices))
@@ -117,41 +98,33 @@ def test_who_has_a_drivers_devices_for_administration_keeps_nobody_off(is_admin:
     ports = tuple(f"port-{number}" for number in range(4))
     claim = Claim("all", devices=tuple(ClaimedDevice(name, admin_access=is_admin) for name in ports))
     held = Allocation("monitoring", "monitor", "uid-m", "main", device_ids=ports, claim=claim)
-    found = [
-        NodeDevice(
-            Meta(f"{name}.nic"), name, "nic.example.com/devices", driver=clusters.DRIVER, pool=name, allocations=(held,)
-        )
-        for name in clusters.HOLDING
-    ]
+    of_driver: dict[str, Any] = {"driver": clusters.DRIVER, "allocations": (held,)}
+    found = [NodeDevice(Meta(f"{name}.nic"), name, "nic/devices", pool=name, **of_driver) for name in clusters.HOLDING]
     facts = clusters.base()
-    unread = (Unread(CLAIMS, "you may not read them"),)
-    facts = replace(facts, node_devices=(*facts.node_devices, *found), unread=unread)
+    facts = replace(facts, node_devices=(*facts.node_devices, *found), unread=(Unread(CLAIMS, "no"),))
     assert {*codes(facts)} == (set() if is_admin else {"DevicesHeld"})
 
 
 def test_a_claim_that_may_not_be_read_is_not_missing() -> None:
     facts = change("ClaimMissing").do(clusters.base())
     assert codes(facts) == ["ClaimMissing"]
-    unread = (Unread(CLAIMS, "you may not read them"), Unread(OWN_CLAIMS, "you may not read them"))
-    assert codes(replace(facts, claims=(), unread=unread)) == []
+    assert codes(replace(facts, claims=(), unread=(Unread(CLAIMS, "no"), Unread(OWN_CLAIMS, "no")))) == []
 
 
 def _started(facts: Facts, reason: str = "") -> Facts:
     state = "waiting" if reason else "running"
-    return pod_with(
-        facts, containers=(Container("main", requests={GPU: "2"}, state=state, reason=reason, message="x"),)
-    )
+    container = Container("main", requests={GPU: "2"}, state=state, reason=reason, message="x")
+    return pod_with(facts, containers=(container,))
 
 
 def test_what_the_agent_says_is_not_repeated_by_its_containers() -> None:
-    waits = next(each for each in situations.BOUND if each.code == "WaitsOnNode")
-    assert codes(_started(waits.do(clusters.bound()), "CreateContainerError")) == ["WaitsOnNode"]
+    waits = change("WaitsOnNode").do(clusters.bound())
+    assert codes(_started(waits, "CreateContainerError")) == ["WaitsOnNode"]
     assert codes(_started(clusters.bound(), "CreateContainerError")) == ["ContainerNotStarted"]
 
 
 def test_a_claim_that_was_prepared_at_last_is_no_trouble() -> None:
-    unprepared = next(each for each in situations.BOUND if each.code == "ClaimNotPrepared")
-    assert codes(_started(unprepared.do(clusters.bound()))) == []
+    assert codes(_started(change("ClaimNotPrepared").do(clusters.bound()))) == []
 
 
 def test_pods_that_ask_for_nothing_are_explained_as_far_as_they_go() -> None:
@@ -159,16 +132,8 @@ def test_pods_that_ask_for_nothing_are_explained_as_far_as_they_go() -> None:
     found = pods.explain(plain)
     assert (found.findings, found.state) == ((), "is pending and requests no device.")
     one = each_node(plain, lambda node: replace(node, unschedulable=node.meta.name == "node-a"))
-    assert codes(one) == []
     every = each_node(plain, lambda node: replace(node, unschedulable=True))
-    assert codes(every) == ["NodeCordoned"]
-
-
-def test_a_plugin_that_is_away_breaks_no_device() -> None:
-    """Each counts as unhealthy meanwhile, without a reason of its own."""
-    facts = change("PluginAway").do(clusters.base())
-    unhealthy = clusters.each_device(facts, lambda each: replace(each, health="Unhealthy"), healthy=0)
-    assert codes(unhealthy) == ["PluginAway"]
+    assert (codes(one), codes(every)) == ([], ["NodeCordoned"])
 
 
 def test_nodes_that_a_pod_does_not_want_are_no_reason() -> None:

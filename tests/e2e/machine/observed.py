@@ -1,13 +1,17 @@
 """What the product says of a node, where a test asks for more than devices: conditions, Events, the agent's log; what opens."""
 
 import json
+import re
 from contextlib import suppress
+from typing import Final
 
 from tests.cluster.chart import SYSTEM_NAMESPACE
 from tests.cluster.errors import CommandError
 from tests.e2e.chart.cluster import NODE, Json
 from tests.e2e.machine.cluster import SERIAL, MachineCluster
 
+# why a container waits for its device: the agent lists it no more, or does so still and its file is gone
+NOT_THERE: Final = r"cannot start: device \S+ of \S+ is not there|of the host: No such file or directory"
 _AGENTS = {"app.kubernetes.io/component": "agent"}
 
 
@@ -23,14 +27,14 @@ def wait_condition(cluster: MachineCluster, kind: str, status: str, reason: str,
     )
 
 
-def wait_event(cluster: MachineCluster, name: str, text: str) -> None:
-    """Until an Event about the object of that name says the text."""
+def wait_event(cluster: MachineCluster, name: str, pattern: str) -> None:
+    """Until an Event about the object of that name has words that match the pattern."""
 
     def is_said() -> bool:
         events = cluster.get("events", "-A", f"--field-selector=involvedObject.name={name}")["items"]
-        return any(text in each.get("message", "") for each in events)
+        return any(re.search(pattern, each.get("message", "")) for each in events)
 
-    cluster.wait(is_said, f"an Event of {name} says {text!r}", every_seconds=0.5)
+    cluster.wait(is_said, f"an Event of {name} says {pattern!r}", every_seconds=0.5)
 
 
 def wait_logged(cluster: MachineCluster, *texts: str) -> None:

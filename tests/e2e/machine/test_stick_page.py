@@ -19,6 +19,7 @@ from hack.machine.virtual_machine import serial_properties
 from tests.cluster.build.binaries import find
 from tests.cluster.build.images import TEST_IMAGE
 from tests.e2e.machine.cluster import MachineCluster
+from tests.e2e.machine.observed import NOT_THERE
 from tests.e2e.pages import ROOT, commands_of, typed
 
 _PAGE: Final = (ROOT / "docs/k3s-usb-stick.md").read_text("utf-8")
@@ -31,15 +32,13 @@ _EVENTS, _WIDE, _SECURITY, _AGENT, _DESCRIBED = (
     "describe pod",
     "-o wide",
     "get pod reader",
-    "kubectl logs --namespace",
+    "kubectl logs -n nodedevice-system",
     "describe nodedevices",
 )
 _CONFIGS: Final = "get nodedeviceconfigs"
 _DISCOVER: Final = "nodedevice-agent discover"
 # what follows _READ in the same command
 _LOGS: Final = "kubectl logs reader"
-# the agent lists the stick no more, or does so still and the file is gone
-_WAITS: Final = re.compile(r"cannot start: device \S+ of \S+ is not there|of the host: No such file or directory")
 _SERIAL: Final = "STICK"
 _SENT: Final = "21.5"
 
@@ -109,7 +108,7 @@ def test_from_a_stick_to_a_pod_that_reads_it(cluster: MachineCluster, stick: Sti
 
     stick.unplug()
     cluster.wait(lambda: "Unhealthy" in _type(cluster, "kubectl get poddevices"), "the pod's stick is missing")
-    cluster.wait(lambda: bool(_WAITS.search(_type(cluster, _command(_EVENTS)))), "its container waits")
+    cluster.wait(lambda: re.search(NOT_THERE, _type(cluster, _command(_EVENTS))) is not None, "its container waits")
     assert "example.com/stick" in _type(cluster, _command(_WIDE))
     stick.plug("2")
     _until_read(cluster, stick, "second")

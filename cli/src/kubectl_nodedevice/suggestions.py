@@ -9,6 +9,12 @@ _MOST_NAMED = 12
 NO_PLUGIN_YET = "no device plugin has registered with an agent yet"
 
 
+def verify_exists(reader: Reader, node: str, resource: str) -> None:
+    """For an empty answer: a selector may have left everything out. Raises ApiError; UsageProblem as `nothing_of`."""
+    if next(reader.each_node_device(node, resource), None) is None:
+        raise nothing_of(reader, node, resource)
+
+
 def nothing_of(reader: Reader, node: str, resource: str) -> UsageProblem:
     """Return an error that names existing nodes or resources with NodeDevices. Raises ApiError."""
     every = reader.node_devices()

@@ -125,6 +125,8 @@ def test_watch_is_for_people(fleet: FakeApiServer, run: Run, form: str) -> None:
     [
         (["nodes", "-l", "zone=d"], "no node with the labels zone=d has any"),
         (["devices", "-l", "zone=d"], "no node with the labels zone=d has any"),
+        (["nodes", "-l", "zone=d", "--resource", GPU], "no node with the labels zone=d has any"),
+        (["devices", "-l", "zone=d", "--resource", GPU], "no node with the labels zone=d has any"),
         (["devices", "--state", "cordoned"], "none is cordoned"),
     ],
 )

@@ -35,7 +35,7 @@ from kubectl_nodedevice.output import Cell, Row, Screen, Table
 from kubectl_nodedevice.reading import Reader
 from kubectl_nodedevice.session import Command, current
 from kubectl_nodedevice.styles import WARN
-from kubectl_nodedevice.suggestions import NO_PLUGIN_YET, nothing_of
+from kubectl_nodedevice.suggestions import NO_PLUGIN_YET, verify_exists
 from kubectl_nodedevice.text import age
 
 _COLUMNS = ("NODE", "RESOURCE", "DEVICE", "STATE", "USED BY", "SINCE")
@@ -90,7 +90,7 @@ def devices(context: click.Context, node: str, resource: str, state: str | None,
     rest = (each for each in reader.each_node_device(node, resource) if wanted is None or each.node in wanted)
     first = next(rest, None)
     if first is None and (node or resource):
-        raise nothing_of(reader, node, resource)
+        verify_exists(reader, node, resource)
     found = itertools.chain([first] if first else [], rest)
     codes = STATES[state] if state else frozenset()
 

@@ -14,7 +14,7 @@ from kubectl_nodedevice.output import Cell, Screen, Table
 from kubectl_nodedevice.reading import Reader
 from kubectl_nodedevice.session import Command, current
 from kubectl_nodedevice.styles import FAINT, GOOD, PLAIN
-from kubectl_nodedevice.suggestions import NO_PLUGIN_YET, nothing_of
+from kubectl_nodedevice.suggestions import NO_PLUGIN_YET, verify_exists
 from kubectl_nodedevice.summaries import Summary, summaries_of
 
 # blocks of one resource; larger numbers are drawn in proportion
@@ -47,7 +47,7 @@ def nodes(context: click.Context, resource: str, selector: str, watch: bool) -> 
     reader = Reader(session.api, screen)
     lines = read(reader, resource, selector)
     if not lines and resource:
-        raise nothing_of(reader, "", resource)
+        verify_exists(reader, "", resource)
     if screen.is_for_machines:
         screen.data("NodeList", {"items": [_data(each) for each in lines]})
         return FINE

@@ -143,5 +143,4 @@ def test_a_file_of_an_agent_that_did_not_keep_it() -> None:
     ],
 )
 def test_of_gone_resources_only_names_are_read(written: str, read: tuple[str, ...]) -> None:
-    text = encode(Checkpoint())
-    assert decode(f'{text[:-1]},"Gone":{written}}}').gone == read
+    assert decode(f'{encode(Checkpoint())[:-1]},"Gone":{written}}}').gone == read

@@ -330,9 +330,8 @@ class TestMark:
 
     @pytest.mark.parametrize("written", ["x", 7, [], [1]])
     def test_a_value_of_another_kind_is_refused(self, written: Any) -> None:
-        whole = json.loads(encode(Checkpoint(registered={GPU: ("a",)})))
         with pytest.raises(CheckpointCorrupt, match=r"at `\$\.Journal"):
-            decode(json.dumps({**whole, "Journal": written}))
+            decode(json.dumps({**json.loads(encode(Checkpoint(registered={GPU: ("a",)}))), "Journal": written}))
 
 
 def test_what_is_released_twice_is_released() -> None:

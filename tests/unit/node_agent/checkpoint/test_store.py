@@ -188,8 +188,7 @@ class TestSaving:
         assert steps == ["pwrite", "fdatasync"]
         steps.clear()
         store.save(state(1), whole=True)
-        replacing = ["open", "write", "fsync", "replace", "open", "fsync"]
-        assert steps == replacing
+        assert steps == ["open", "write", "fsync", "replace", "open", "fsync"]
 
     def test_an_unchanged_state_is_not_written_again(self, store: OpenStore) -> None:
         for number in (0, 1):

@@ -31,12 +31,18 @@ SAME = PartRules(Placement.SAME_PARENT)
 # health of a device
 SICK, WELL = False, True
 WITH_PREFERENCES = PluginOptions(get_preferred_allocation_available=True)
+# how the API says that a pod is over
+ENDS = ("gone", "over", "not in the list")
 
 
 def container(name: str = "main", kind: ContainerKind = ContainerKind.APP, gpu: int = 0, nic: int = 0) -> Container:
     """A container that requests so many of each; 0 is left out, as in decoded limits."""
     limits = {GPU: gpu, NIC: nic}
     return Container(name, kind, {name: count for name, count in limits.items() if count})
+
+
+def app(name: str, gpu: int = 1, nic: int = 0) -> Container:
+    return container(name, gpu=gpu, nic=nic)
 
 
 def init(name: str, gpu: int = 1, nic: int = 0) -> Container:
@@ -86,6 +92,11 @@ def parts(rules: PartRules | None = None, /, **sizes: int) -> ListedDevices:
 
 def device_ids(count: int) -> list[str]:
     return [f"d{index}" for index in range(count)]
+
+
+def ids(digits: str) -> tuple[str, ...]:
+    """The devices of these digits."""
+    return tuple(f"d{digit}" for digit in digits)
 
 
 def happen(manager: DeviceManager, event: str, *args: Any, now: float) -> list[Effect]:
@@ -155,6 +166,16 @@ class Scenario:
 
     def gone(self, uid: str) -> list[Effect]:
         return self.happens("pod_events.gone", uid)
+
+    def ends(self, pod: Pod, how: str, *others: Pod) -> list[Effect]:
+        """One of ENDS; others: the pods that the API still has."""
+        match how:
+            case "gone":
+                return self.gone(pod.uid)
+            case "over":
+                return self.see(structs.replace(pod, has_ended=True))
+            case _:
+                return self.happens("pod_events.synced", [*others])
 
     def passes(self, seconds: float) -> list[Effect]:
         """Time passes; tick() is called at the deadlines of the manager alone."""
@@ -243,6 +264,13 @@ def status(
 ) -> dict[str, Any]:
     """The status that would be written now, after `before`."""
     return status_of(scenario.snapshot(name), before, wall_time, **more)
+
+
+def registered(scenario: Scenario, name: str = GPU) -> dict[str, Any]:
+    """The condition that says whether a plugin serves it."""
+    shown = status(scenario, {}, "2026-01-05T00:00:00Z", name=name)
+    (found,) = (condition for condition in shown["conditions"] if condition["type"] == "Registered")
+    return dict(found)
 
 
 def status_of(now: Snapshot, before: dict[str, Any], wall_time: str, **more: Any) -> dict[str, Any]:

@@ -85,8 +85,7 @@ class TestParts:
         assert [*as_known(before, set(), {"older-1"}).devices] == ["older-0", "older-1", "older-2"]
 
     def test_another_device_beside_it_stays(self) -> None:
-        other = Device("other-0", parent="other", aliases=("else-0",))
-        found = as_known(self.listed(other), {"old-2"})
+        found = as_known(self.listed(Device("other-0", parent="other", aliases=("else-0",))), {"old-2"})
         assert set(found.by_parent) == {"old", "other"}
         assert [*found.parents] == ["old"]
 

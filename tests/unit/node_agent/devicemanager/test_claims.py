@@ -44,8 +44,7 @@ class TestByPort:
 
     def test_it_is_the_device_that_is_in_there_now(self) -> None:
         """Which a pod may hold by its serial, from another port and another boot."""
-        held = claim("held", "/port/1-4/1.0", "/usb/1:2:S/1.0")
-        assert winners([held], [claim("port", *self.PORT)])
+        assert winners([claim("held", "/port/1-4/1.0", "/usb/1:2:S/1.0")], [claim("port", *self.PORT)])
 
     def test_when_it_is_empty_only_the_port_is_left(self) -> None:
         left = Identity(self.PORT, True).when_gone()

@@ -152,8 +152,7 @@ def test_sizes() -> None:
     assert Size(3, 100).of(2) == Size(2, 66)
     assert accept(map(Device, "abc")).size.octets == 3 * accept([Device("a")]).size.octets
     assert Size().of(5) == Size()
-    refused = no_list(Size(7, 700), "too many")
-    unread = devices.unheld(refused)
+    unread = devices.unheld(no_list(Size(7, 700), "too many"))
     assert (unread.size.octets, unread.size.devices > MAX_DEVICES, unread.is_refused) == (700, True, True)
     assert unread.id_error == "too many, and restart it then"
 

@@ -1,6 +1,6 @@
 """Pods that the kubelet's own device manager has served, because their resource's plugin registered there."""
 
-from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, calls, container, pod, published
+from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, app, calls, pod, published
 
 MAIN_GPU = {("main", GPU)}
 
@@ -25,7 +25,7 @@ def test_it_waits_no_longer() -> None:
 
 def test_what_the_kubelet_has_not_is_waited_for_on() -> None:
     scenario = left()
-    scenario.see(pod("p", container("main", gpu=1), container("other", gpu=1)))
+    scenario.see(pod("p", app("main"), app("other")))
     scenario.happens("pod_events.kubelet_allocated", "p", MAIN_GPU | {("main", NIC)})
     assert [(w.container, w.reason) for w in scenario.manager.pending(GPU)] == [("other", "EndpointStopped")]
 
@@ -42,8 +42,7 @@ def test_the_plugins_return_gives_it_no_second_device() -> None:
     seen = pod("p", gpu=1)
     scenario.see(seen)
     scenario.happens("pod_events.kubelet_allocated", "p", MAIN_GPU)
-    effects = [*scenario.plugin(2, endpoint=3), *scenario.happens("pod_events.synced", [seen])]
-    assert not calls(effects)
+    assert not calls([*scenario.plugin(2, endpoint=3), *scenario.happens("pod_events.synced", [seen])])
     assert scenario.snapshot().available == 2
     scenario.gone("p")
     scenario.run(pod("q", gpu=1))

@@ -7,8 +7,8 @@ import pytest
 from nodedevice_agent.devicemanager.resources import list_limit
 from nodedevice_agent.devicemanager.resources.devices import Device, Size, accept, no_list
 
-from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, device_ids, pod, status
-from tests.unit.node_agent.devicemanager.small_limit import MOST, SMALL, TIME, is_refused, totals
+from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, device_ids, pod, registered
+from tests.unit.node_agent.devicemanager.small_limit import MOST, SMALL, is_refused, totals
 from tests.unit.node_agent.devicemanager.small_limit import small_limit as small_limit
 
 
@@ -58,8 +58,7 @@ def test_a_domain_leaves_room_to_others() -> None:
         scenario = Scenario.with_plugin(60)
         scenario.plugin(11, NIC, 2)
         assert is_refused(scenario, NIC)
-        (registered,) = (c for c in status(scenario, {}, TIME, name=NIC)["conditions"] if c["type"] == "Registered")
-        assert registered["message"].startswith(
+        assert registered(scenario, NIC)["message"].startswith(
             "the device plugins of example.com may list 70 devices on a node, in 56 MiB; "
         )
         # as many as it may, and one more than before

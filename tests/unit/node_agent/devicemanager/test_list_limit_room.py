@@ -19,8 +19,7 @@ def test_devices_of_a_plugin_that_is_gone_give_way_but_for_those_that_a_pod_hold
     scenario.cordon(GPU, ["d59"])
     scenario.plugin(60, NIC, 2)
     assert is_refused(scenario, NIC)
-    effects = scenario.disconnect()
-    assert TakeList(NIC, 2) in effects
+    assert TakeList(NIC, 2) in scenario.disconnect()
     scenario.lists(device_ids(MOST - 2), NIC, 2)
     assert is_refused(scenario, NIC), "three of the other are claimed"
     scenario.lists(device_ids(MOST - 3), NIC, 2)
@@ -57,20 +56,22 @@ def test_a_list_that_is_refused_again_waits_again() -> None:
     assert not taken(scenario.lists(device_ids(1)))
 
 
-def test_what_ends_makes_room() -> None:
-    """Whatever gives room: a shorter list, an end, one that is not configured any more, a grace period, a place that is lost."""
-    ends: dict[str, Callable[[Scenario], list[Effect]]] = {
-        "a shorter list": lambda scenario: scenario.lists(device_ids(10)),
-        "fewer devices that say more": lambda scenario: scenario.lists(
-            Device(name, attributes=(("a", "v" * 9000),)) for name in device_ids(10)
-        ),
-        "the end of the plugin": lambda scenario: scenario.disconnect(),
-        "a lost place": lambda scenario: scenario.happens("table.displaced", [GPU], NIC),
-    }
-    for end, act in ends.items():
-        scenario = Scenario.with_plugin(60)
-        scenario.plugin(60, NIC, 2)
-        assert taken(act(scenario)) == [TakeList(NIC, 2)], end
+LONG = [Device(name, attributes=(("a", "v" * 9000),)) for name in device_ids(10)]
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [
+        pytest.param(lambda scenario: scenario.lists(10), id="a shorter list"),
+        pytest.param(lambda scenario: scenario.lists(LONG), id="fewer devices that say more"),
+        pytest.param(lambda scenario: scenario.disconnect(), id="the end of the plugin"),
+        pytest.param(lambda scenario: scenario.happens("table.displaced", [GPU], NIC), id="a lost place"),
+    ],
+)
+def test_what_ends_makes_room(ends: Callable[[Scenario], list[Effect]]) -> None:
+    scenario = Scenario.with_plugin(60)
+    scenario.plugin(60, NIC, 2)
+    assert taken(ends(scenario)) == [TakeList(NIC, 2)]
 
 
 @pytest.fixture
@@ -169,19 +170,13 @@ def test_the_end_of_an_older_connection_makes_room_though_nothing_else_changes()
 
 @pytest.mark.parametrize(
     "forgets",
-    [
-        pytest.param(lambda scenario: scenario.passes(300), id="its grace period ends"),
-        pytest.param(
-            lambda scenario: scenario.happens("table.configured", lambda name, scope: False), id="it is not configured"
-        ),
-    ],
+    [lambda scenario: scenario.passes(300), lambda scenario: scenario.happens("table.configured", lambda *_: False)],
+    ids=["its grace period ends", "it is not configured"],
 )
 def test_claimed_devices_of_a_plugin_that_is_gone_make_room_when_they_are_forgotten(
     forgets: Callable[[Scenario], list[Effect]],
 ) -> None:
-    scenario = Scenario()
-    scenario.plugin(60, options=own("GPUs"))
-    scenario.run(pod("p", gpu=30))
+    scenario = Scenario.with_plugin(60, options=own("GPUs")).run(pod("p", gpu=30))
     scenario.disconnect()
     scenario.plugin(80, NIC, 2)
     assert is_refused(scenario, NIC)

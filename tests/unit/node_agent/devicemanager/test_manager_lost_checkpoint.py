@@ -100,8 +100,7 @@ class TestLostCheckpoint:
     def test_a_plugin_of_parts_is_called_again_when_the_pod_is_known(self) -> None:
         scenario = Scenario(is_recovering=True)
         scenario.connect()
-        parts = accept([Device("g-0", parent="g")], part_rules=PartRules())
-        scenario.happens("listed", GPU, 1, parts)
+        scenario.happens("listed", GPU, 1, accept([Device("g-0", parent="g")], part_rules=PartRules()))
         assert calls(scenario.happens("recovered", knows(held_by("p", "g-0", response=None)))) == []
         (call,) = calls(scenario.happens("pod_events.synced", [pod("p", gpu=1)]))
         assert (call.device_ids, call.pod_uid, call.container) == (("g-0",), "p", "main")

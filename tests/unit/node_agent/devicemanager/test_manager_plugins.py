@@ -34,8 +34,7 @@ class TestRegistration:
     @pytest.mark.kubelet("behaviour 15", "scenario 99")
     def test_a_new_resource_is_saved_and_published_and_has_no_device_yet(self) -> None:
         scenario = Scenario()
-        effects = scenario.connect()
-        assert effects == [SaveCheckpoint(durable=False), Publish(GPU)]
+        assert scenario.connect() == [SaveCheckpoint(durable=False), Publish(GPU)]
         assert (scenario.snapshot().state, scenario.snapshot().is_live) == (EndpointState.RUNNING, False)
         assert numbers(scenario) == (0, 0, 0)
 
@@ -50,8 +49,7 @@ class TestRegistration:
         ],
     )
     def test_numbers_of_a_list(self, devices: list[str | Device], expected: tuple[int, int, int]) -> None:
-        scenario = Scenario.with_plugin(devices)
-        assert numbers(scenario) == expected
+        assert numbers(Scenario.with_plugin(devices)) == expected
 
     @pytest.mark.kubelet("behaviour 18")
     def test_the_same_list_again_changes_nothing(self) -> None:
@@ -117,8 +115,7 @@ class TestSecondRegistration:
     def test_an_older_connection_takes_over_when_the_newest_ends(self) -> None:
         scenario = Scenario.with_plugin(2)
         scenario.plugin(["d9"], endpoint=2, options=WITH_PREFERENCES)
-        effects = scenario.disconnect(endpoint=2)
-        assert published(effects) == {GPU}
+        assert published(scenario.disconnect(endpoint=2)) == {GPU}
         assert (numbers(scenario), scenario.snapshot().options) == ((2, 2, 2), PluginOptions())
         (call,) = calls(scenario.see(pod("p", gpu=1)))
         assert call.endpoint == 1
@@ -156,8 +153,7 @@ class TestStop:
         assert scenario.manager.next_deadline() == scenario.now + GRACE_SECONDS
         assert scenario.passes(GRACE_SECONDS - 1) == []
         assert scenario.snapshot().state is EndpointState.STOPPED
-        effects = scenario.passes(1)
-        assert effects == [SaveCheckpoint(durable=False), Publish(GPU)]
+        assert scenario.passes(1) == [SaveCheckpoint(durable=False), Publish(GPU)]
         assert (numbers(scenario), scenario.snapshot().state) == ((0, 0, 0), EndpointState.GONE)
         assert scenario.manager.next_deadline() is None
         assert scenario.passes(GRACE_SECONDS) == []

@@ -54,8 +54,7 @@ class TestFromCheckpoint:
         assert (seen.total, seen.allocated, seen.healthy) == (1, 1, 0)
 
     def test_an_empty_list_after_a_restart_is_published(self) -> None:
-        scenario = Scenario.with_plugin([]).restarted()
-        assert published(scenario.plugin([])) == {GPU}
+        assert published(Scenario.with_plugin([]).restarted().plugin([])) == {GPU}
 
     @pytest.mark.kubelet("behaviour 26")
     def test_the_grace_period_begins_again(self) -> None:

@@ -264,8 +264,7 @@ class PartsMachine(RuleBasedStateMachine):
 
     @invariant()
     def reservations_belong_to_pods_in_progress(self) -> None:
-        reserved = self.manager.resources[GPU].use.reserved
-        assert set(reserved.values()) <= set(self.manager.allocator.in_progress)
+        assert set(self.manager.resources[GPU].use.reserved.values()) <= set(self.manager.allocator.in_progress)
 
     @invariant()
     def no_pod_that_could_be_served_waits(self) -> None:

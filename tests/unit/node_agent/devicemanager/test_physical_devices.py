@@ -139,8 +139,7 @@ def test_of_two_plugins_that_list_a_gpu_the_first_one_has_it() -> None:
     scenario = whole(A, B)
     shared(scenario, "a")
     assert (scenario.snapshot().available, scenario.snapshot(UNITS).available) == (2, 0)
-    effects = lists(scenario, GPU, [B], 1)
-    assert published(effects) == {GPU, UNITS}
+    assert published(lists(scenario, GPU, [B], 1)) == {GPU, UNITS}
     assert (scenario.snapshot().available, scenario.snapshot(UNITS).available) == (1, 4)
     # it stays where it is
     lists(scenario, GPU, [A, B], 1)
@@ -186,8 +185,7 @@ def test_instances_of_one_gpu_are_of_several_resources() -> None:
 
 @pytest.mark.kubelet("scenario 53")
 def test_plugins_that_name_no_physical_devices_share_ids_as_ever() -> None:
-    scenario = Scenario.with_plugin(["a", "a-1"], ["a", "a-1"])
-    scenario.run(pod("p", gpu=2, nic=2))
+    scenario = Scenario.with_plugin(["a", "a-1"], ["a", "a-1"]).run(pod("p", gpu=2, nic=2))
     assert scenario.held() == scenario.held(NIC) == {"p/main": ("a", "a-1")}
 
 

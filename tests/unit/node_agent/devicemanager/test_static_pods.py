@@ -17,7 +17,7 @@ from nodedevice_agent.runtime.injection import Grant
 from tests.examples import examples
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario
 from tests.unit.node_agent.devicemanager.runtime_scenario import container as running
-from tests.unit.node_agent.devicemanager.scenario import Scenario, held_by, is_saved, pod, status
+from tests.unit.node_agent.devicemanager.scenario import ENDS, Scenario, held_by, is_saved, pod, status
 from tests.unit.node_agent.kube.crd_rules import problems
 
 HASH = "0123456789abcdef0123456789abcdef"
@@ -71,19 +71,12 @@ class TestAttacks:
         scenario.gone("evil")
         assert scenario.held() == {}
 
-    @pytest.mark.parametrize("end", ["gone", "over", "not in the list"])
-    def test_the_end_of_another_object_ends_no_static_pod(self, end: str) -> None:
-        scenario = with_static_pod(1)
-        evil, later = mirror_pod("evil", name="evil"), pod("later", gpu=1)
-        scenario.run(evil)
-        match end:
-            case "gone":
-                scenario.gone("evil")
-            case "over":
-                scenario.run(structs.replace(evil, has_ended=True))
-            case _:
-                scenario.happens("pod_events.synced", [mirror_pod("mirror")])
-        scenario.run(later)
+    @pytest.mark.parametrize("how", ENDS)
+    def test_the_end_of_another_object_ends_no_static_pod(self, how: str) -> None:
+        evil = mirror_pod("evil", name="evil")
+        scenario = with_static_pod(1).run(evil)
+        scenario.answer_all(scenario.ends(evil, how, mirror_pod("mirror")))
+        scenario.run(pod("later", gpu=1))
         assert scenario.held() == {f"{HASH}/main": ("d0",)}
         assert scenario.snapshot().releasing == 0
         # its container may be created again
@@ -136,8 +129,7 @@ class TestStaticPod:
         assert scenario.snapshot().releasing == 0
 
     def test_a_change_while_it_is_not_proven_counts(self) -> None:
-        scenario = connected()
-        scenario.run(mirror_pod("mirror"), mirror_pod("mirror", is_terminating=True))
+        scenario = connected().run(mirror_pod("mirror"), mirror_pod("mirror", is_terminating=True))
         show(scenario)
         assert scenario.held() == {}
 
@@ -150,8 +142,7 @@ class TestStaticPod:
         assert shown_uids(scenario) == ["mirror"]
 
     def test_a_checkpoint_without_its_name_is_completed(self) -> None:
-        checkpoint = structs.replace(with_static_pod(1).manager.checkpoint(), static_pods=())
-        scenario = RuntimeScenario(checkpoint)
+        scenario = RuntimeScenario(structs.replace(with_static_pod(1).manager.checkpoint(), static_pods=()))
         scenario.happens("pod_events.synced", [mirror_pod("mirror")])
         effects = scenario.happens("pod_events.static_pods_listed", [StaticPod(HASH, "default", "static")])
         assert is_saved(effects, durable=False)
@@ -191,8 +182,7 @@ class TestWhatIsRemembered:
         assert proven(found, [mirror_pod("a")]) == expected
 
     def test_another_namespace_is_another_pod(self) -> None:
-        found = StaticPods([self.KNOWN])
-        assert proven(found, [structs.replace(mirror_pod("a"), namespace="other")]) == []
+        assert proven(StaticPods([self.KNOWN]), [structs.replace(mirror_pod("a"), namespace="other")]) == []
 
 
 class Tenants(RuleBasedStateMachine):

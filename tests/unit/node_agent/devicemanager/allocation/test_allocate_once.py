@@ -16,6 +16,7 @@ from tests.unit.node_agent.devicemanager.scenario import (
     GPU,
     NIC,
     Scenario,
+    app,
     calls,
     container,
     held_by,
@@ -107,7 +108,7 @@ def test_devices_that_change_during_the_call_end_the_attempt() -> None:
 
 def test_a_failure_of_another_resource_ends_the_pod_that_was_called_for() -> None:
     node = scenario()
-    [gpu] = calls(node.see(pod("train", container("a", gpu=1), container("b", nic=1))))
+    [gpu] = calls(node.see(pod("train", app("a"), container("b", nic=1))))
     [nic] = calls(node.answer(gpu))
     assert nic.resource_name == NIC
     node.fail(nic, "no link")
@@ -193,8 +194,7 @@ def test_it_counts_although_a_built_in_plugin_served_the_resource_at_the_restart
 def test_a_call_that_was_not_made_before_the_restart_is_made() -> None:
     node = scenario(0)
     node.see(TRAIN)
-    after = restarted(node)
-    assert len(calls(after.happens("pod_events.synced", [TRAIN]))) == 1
+    assert len(calls(restarted(node).happens("pod_events.synced", [TRAIN]))) == 1
 
 
 def test_a_setting_that_was_changed_meanwhile_counts() -> None:
@@ -269,8 +269,7 @@ def test_a_static_pod_that_the_runtime_shows_after_the_checkpoint_was_lost() -> 
 
 def test_a_lost_response_is_not_asked_for_again() -> None:
     node = recovering(waits_for_runtime=True)
-    lost = Checkpoint((held_by("train", "d0", response=None),))
-    assert calls(node.happens("recovered", lost)) == []
+    assert calls(node.happens("recovered", Checkpoint((held_by("train", "d0", response=None),)))) == []
     assert calls(node.happens("pod_events.synced", [TRAIN])) == []
     assert calls(everything_changes(node)) == []
     # its container may still run

@@ -17,6 +17,7 @@ from tests.unit.node_agent.devicemanager.scenario import (
     GPU,
     NIC,
     Scenario,
+    app,
     calls,
     container,
     held_by,
@@ -76,13 +77,13 @@ class TestWhen:
     @pytest.mark.kubelet("behaviour 58", "scenario 32")
     def test_not_for_a_container_without_devices(self) -> None:
         scenario = asking()
-        (call,) = allocated(scenario, pod("p", container("a"), container("b", gpu=1)))
+        (call,) = allocated(scenario, pod("p", container("a"), app("b")))
         assert call.container == "b"
         assert pre_starts(started(scenario, call)) == []
 
     def test_one_at_a_time_in_the_order_in_which_containers_start(self) -> None:
         scenario = asking()
-        seen = allocated(scenario, pod("p", init("i", 2), container("a", gpu=1), container("b", gpu=2)))
+        seen = allocated(scenario, pod("p", init("i", 2), app("a"), app("b", 2)))
         order = []
         while seen:
             (call,) = seen
@@ -117,12 +118,11 @@ class TestFailure:
             assert pre_starts(scenario.passes(pause - 0.1)) == []
             (call,) = pre_starts(scenario.passes(0.1))
             assert scenario.reasons() == {"p": "PreStartFailed"}
-        effects = started(scenario, call)
-        assert (published(effects), scenario.reasons()) == ({GPU}, {})
+        assert (published(started(scenario, call)), scenario.reasons()) == ({GPU}, {})
 
     def test_delays_later_containers_but_no_other_pod(self) -> None:
         scenario = asking()
-        (call,) = allocated(scenario, pod("p", init("i", 1), container("a", gpu=1)))
+        (call,) = allocated(scenario, pod("p", init("i"), app("a")))
         assert pre_starts(fails(scenario, call)) == []
         assert len(allocated(scenario, pod("q", gpu=1))) == 1
 
@@ -188,7 +188,7 @@ class TestEndedPod:
 
     def test_they_are_held_while_another_of_its_containers_runs(self) -> None:
         scenario = RuntimeScenario.with_plugin(2, options=ASKING)
-        (first,) = allocated(scenario, pod("p", container("a", gpu=1), container("b", gpu=1)))
+        (first,) = allocated(scenario, pod("p", app("a"), app("b")))
         scenario.sync()
         (second,) = pre_starts(started(scenario, first))
         made = scenario.create("p", "a")
@@ -220,8 +220,7 @@ class TestRestart:
     def test_does_not_repeat_completed_calls(self) -> None:
         scenario, call = called()
         assert is_saved(started(scenario, call), durable=False)
-        again = self.restarted(scenario)
-        assert pre_starts(again.plugin(["d0"], options=ASKING)) == []
+        assert pre_starts(self.restarted(scenario).plugin(["d0"], options=ASKING)) == []
 
     @pytest.mark.parametrize("has_failed", [True, False])
     def test_repeats_calls_in_flight_and_failed_ones(self, has_failed: bool) -> None:

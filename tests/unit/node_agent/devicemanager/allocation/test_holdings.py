@@ -9,7 +9,7 @@ from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 
 from tests.fakes.settled import attributing
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario
-from tests.unit.node_agent.devicemanager.scenario import GPU, Scenario, calls, container, held_by, init, pod
+from tests.unit.node_agent.devicemanager.scenario import GPU, Scenario, app, calls, held_by, init, pod
 
 
 def held(scenario: Scenario) -> list[str] | None:
@@ -25,8 +25,7 @@ def test_committed_allocations_with_their_responses() -> None:
 
 def test_a_call_in_flight_counts_and_so_does_what_it_has_got_before() -> None:
     scenario = Scenario.with_plugin(4)
-    wanted = pod("p", init("first"), container("main", gpu=2))
-    (first,) = calls(scenario.see(wanted))
+    (first,) = calls(scenario.see(pod("p", init("first"), app("main", 2))))
     assert holdings(scenario.manager, GPU) == (Holding("p", "first", ("d0",), b""),)
     (second,) = calls(scenario.answer(first))
     assert holdings(scenario.manager, GPU) == (

@@ -10,6 +10,7 @@ from nodedevice_agent.devicemanager.allocation.selection import Crowds, select
 from nodedevice_agent.devicemanager.resources.devices import Device
 
 from tests.unit.node_agent.devicemanager.allocation.test_topology import on
+from tests.unit.node_agent.devicemanager.scenario import ids
 
 
 def aligned(devices: dict[str, Device], ids: tuple[str, ...]) -> dict[int, int]:
@@ -90,10 +91,6 @@ def test_other_ways_to_take_devices_are_those_of_other_nodes(way: int, expected:
 
 NEAR = [0] * 8
 HALF = [0] * 4 + [1] * 4
-
-
-def ids(digits: str) -> tuple[str, ...]:
-    return tuple(f"d{digit}" for digit in digits)
 
 
 HUNDREDS = on(*[0] * 100, *[1] * 100)

@@ -16,6 +16,7 @@ from tests.unit.node_agent.devicemanager.scenario import (
     NIC,
     WITH_PREFERENCES,
     Scenario,
+    app,
     calls,
     container,
     held_by,
@@ -64,8 +65,7 @@ class TestPolicies:
 
     @FOR_TWO_NODES
     def test_a_request_larger_than_any_node(self, policy: TopologyPolicy, is_served: bool) -> None:
-        scenario = machine(policy, [0, 1]).run(pod("p", gpu=2))
-        assert ("p/main" in scenario.held()) is is_served
+        assert ("p/main" in machine(policy, [0, 1]).run(pod("p", gpu=2)).held()) is is_served
 
     def test_best_effort_takes_the_remaining_devices_across_nodes(self) -> None:
         scenario = machine(TopologyPolicy.BEST_EFFORT, [0, 0, 1, 1])
@@ -114,7 +114,7 @@ class TestPending:
     @pytest.mark.kubelet("weak spot 2")
     def test_the_rehearsal_leaves_no_reservation(self) -> None:
         scenario = machine(TopologyPolicy.SINGLE_NUMA_NODE, [0, 0, 1, 1])
-        assert calls(scenario.see(pod("p", container("a", gpu=1), container("b", gpu=3)))) == []
+        assert calls(scenario.see(pod("p", app("a"), app("b", 3)))) == []
         assert scenario.reasons() == {"p": "TopologyAffinity"}
         assert scenario.manager.resources[GPU].use.reserved == {}
         assert scenario.snapshot().available == 4
@@ -123,7 +123,7 @@ class TestPending:
 class TestInitContainers:
     @pytest.mark.parametrize("policy", STRICT)
     def test_an_app_container_stays_near_the_devices_it_reuses(self, policy: TopologyPolicy) -> None:
-        scenario = machine(policy, [0, 0, 1, 1]).run(pod("p", init("i", 1), container("a", gpu=2)))
+        scenario = machine(policy, [0, 0, 1, 1]).run(pod("p", init("i"), app("a", 2)))
         assert scenario.held() == {"p/i": ("d0",), "p/a": ("d0", "d1")}
 
 
@@ -132,17 +132,17 @@ class TestPodScope:
     @FOR_TWO_NODES
     def test_all_containers_together(self, policy: TopologyPolicy, is_served: bool) -> None:
         scenario = machine(policy, [0, 0, 1, 1], scope=TopologyScope.POD)
-        scenario.run(pod("p", container("a", gpu=2), container("b", gpu=2)))
+        scenario.run(pod("p", app("a", 2), app("b", 2)))
         assert bool(scenario.held()) is is_served
         assert scenario.reasons() == ({} if is_served else {"p": "TopologyAffinity"})
 
     def test_devices_of_an_init_container_count_once(self) -> None:
         scenario = machine(TopologyPolicy.SINGLE_NUMA_NODE, [0, 1, 1], scope=TopologyScope.POD)
-        scenario.run(pod("p", init("i", 1), container("a", gpu=2)))
+        scenario.run(pod("p", init("i"), app("a", 2)))
         assert scenario.held() == {"p/i": ("d1",), "p/a": ("d1", "d2")}
 
     def test_resources_of_different_containers_meet_on_one_node(self) -> None:
-        containers = (container("a", gpu=1), container("b", nic=1))
+        containers = (app("a"), container("b", nic=1))
         for scope, expected in ((TopologyScope.CONTAINER, ("d0",)), (TopologyScope.POD, ("d1",))):
             scenario = machine(TopologyPolicy.RESTRICTED, [0, 1], [1], scope).run(pod("p", *containers))
             assert scenario.held() == {"p/a": expected}
@@ -154,12 +154,12 @@ class TestPodScope:
             pytest.param([], {}, id="no container"),
             pytest.param([init("i", 2)], {GPU: 2}, id="an init container"),
             pytest.param([init("i", 2), init("j", 3)], {GPU: 3}, id="the larger of two"),
-            pytest.param([container("a", gpu=1), container("b", gpu=2)], {GPU: 3}, id="apps add up"),
-            pytest.param([init("i", 2), container("a", gpu=2)], {GPU: 2}, id="as many in both"),
-            pytest.param([init("i", 5), container("a", gpu=2)], {GPU: 5}, id="more in the init container"),
-            pytest.param([init("i", 1), container("a", gpu=2, nic=1)], {GPU: 2, NIC: 1}, id="more in the app"),
-            pytest.param([sidecar("s", 1), init("i", 2), container("a", gpu=1)], {GPU: 3}, id="a sidecar stays"),
-            pytest.param([init("i", 2), sidecar("s", 1), container("a", gpu=1)], {GPU: 2}, id="a sidecar comes later"),
+            pytest.param([app("a"), app("b", 2)], {GPU: 3}, id="apps add up"),
+            pytest.param([init("i", 2), app("a", 2)], {GPU: 2}, id="as many in both"),
+            pytest.param([init("i", 5), app("a", 2)], {GPU: 5}, id="more in the init container"),
+            pytest.param([init("i"), container("a", gpu=2, nic=1)], {GPU: 2, NIC: 1}, id="more in the app"),
+            pytest.param([sidecar("s"), init("i", 2), app("a")], {GPU: 3}, id="a sidecar stays"),
+            pytest.param([init("i", 2), sidecar("s"), app("a")], {GPU: 2}, id="a sidecar comes later"),
         ],
     )
     def test_most_devices_of_a_pod_at_one_time(self, containers: list[Container], request_: dict[str, int]) -> None:
@@ -214,10 +214,10 @@ class TestRestart:
         assert scenario.held(NIC) == {"p/main": ("d1",)}
 
     def test_a_partly_allocated_pod_cannot_be_aligned_as_a_whole(self) -> None:
-        scenario = machine(TopologyPolicy.RESTRICTED, [0, 0, 0], scope=TopologyScope.POD).run(pod("p", init("i", 1)))
+        scenario = machine(TopologyPolicy.RESTRICTED, [0, 0, 0], scope=TopologyScope.POD).run(pod("p", init("i")))
         again = scenario.restarted(topology=Topology(TopologyPolicy.RESTRICTED, TopologyScope.POD, TWO))
         again.plugin(list(on(0, 0, 0).values()))
-        again.run(pod("p", init("i", 1), container("a", gpu=2)))
+        again.run(pod("p", init("i"), app("a", 2)))
         assert again.reasons() == {"p": "TopologyAffinity"}
 
 

@@ -8,13 +8,12 @@ from msgspec.structs import replace
 from nodedevice_agent.devicemanager.effects import CallAllocate, Publish, SaveCheckpoint
 from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
-from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_agent.devicemanager.resources.presence import EndpointState
 from nodedevice_agent.devicemanager.snapshot import is_settling
 from nodedevice_agent.devicemanager.static_pods import StaticPod
 from nodedevice_api.parts import PartRules
 
-from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, calls, held_by, pod, published
+from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, calls, held_by, parts, pod, published
 
 SETTLE_SECONDS = 10
 HASH = "0123456789abcdef0123456789abcdef"
@@ -35,10 +34,10 @@ def knows(*allocations: Allocation, resources: Iterable[str] = ()) -> Checkpoint
     return Checkpoint(allocations, dict.fromkeys(resources, ()))
 
 
-def called_again(**options: Any) -> tuple[Scenario, CallAllocate]:
+def called_again(since: int = 0, **options: Any) -> tuple[Scenario, CallAllocate]:
     """A device of a pod is recovered, without a response; the call for it."""
     scenario = lost(GPU, **options)
-    (call,) = calls(scenario.happens("recovered", knows(held_by("p", "d0", response=None))))
+    (call,) = calls(scenario.happens("recovered", knows(replace(held_by("p", "d0", response=None), since=since))))
     return scenario, call
 
 
@@ -70,8 +69,7 @@ class TestLostCheckpoint:
 
     @pytest.mark.parametrize("known", [NOON, 0])
     def test_another_response_does_not_change_since_when_they_are_held(self, known: int) -> None:
-        scenario = lost(GPU)
-        (call,) = calls(scenario.happens("recovered", knows(replace(held_by("p", "d0", response=None), since=known))))
+        scenario, call = called_again(since=known)
         scenario.wall_clock = NOON + 60
         scenario.answer(call, b"again")
         assert [allocation.since for allocation in scenario.manager.book] == [known]
@@ -98,9 +96,7 @@ class TestLostCheckpoint:
         assert scenario.manager.next_deadline() is None
 
     def test_a_plugin_of_parts_is_called_again_when_the_pod_is_known(self) -> None:
-        scenario = Scenario(is_recovering=True)
-        scenario.connect()
-        scenario.happens("listed", GPU, 1, accept([Device("g-0", parent="g")], part_rules=PartRules()))
+        scenario = Scenario.with_plugin(parts(PartRules(), g=1), is_recovering=True)
         assert calls(scenario.happens("recovered", knows(held_by("p", "g-0", response=None)))) == []
         (call,) = calls(scenario.happens("pod_events.synced", [pod("p", gpu=1)]))
         assert (call.device_ids, call.pod_uid, call.container) == (("g-0",), "p", "main")
@@ -155,9 +151,7 @@ class TestLostCheckpoint:
         assert set(scenario.manager.checkpoint().registered) == {GPU, NIC}
 
     def test_allocations_without_a_response_survive_the_next_restart(self) -> None:
-        scenario = lost(GPU)
-        scenario.happens("recovered", knows(held_by("p", "d0", response=None)))
-        again = scenario.restarted()
+        again = called_again()[0].restarted()
         assert again.held() == {"p/main": ("d0",)}
         (call,) = calls(again.plugin(2))
         assert call.device_ids == ("d0",)

@@ -14,12 +14,6 @@ class TestServed:
         assert scenario.answer(call) == [SaveCheckpoint(durable=True, pod_uid="p"), Publish(GPU)]
         assert scenario.held() == {"p/main": ("d0",)}
 
-    def test_the_response_is_kept_unchanged(self) -> None:
-        scenario, call = with_call()
-        scenario.answer(call, b"\x0a\x00anything")
-        (kept,) = scenario.manager.book
-        assert kept.response == b"\x0a\x00anything"
-
     def test_numa_nodes_are_those_at_the_time_of_the_response(self) -> None:
         scenario = Scenario.with_plugin([Device("d0", numa_nodes=(1,)), Device("d1", numa_nodes=(0, 1))])
         scenario.run(pod("p", gpu=2))

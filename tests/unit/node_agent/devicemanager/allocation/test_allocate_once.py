@@ -37,20 +37,14 @@ def scenario(devices: int = 2, **options: Any) -> Scenario:
 
 def restarted(before: Scenario, **options: Any) -> Scenario:
     """A new process with the checkpoint file of the one before, and its plugins."""
-    after = Scenario(decode(encode(before.manager.checkpoint())), **{"allocate_retry": NEVER, **options})
-    after.plugin(2)
-    after.plugin(["n0"], NIC, 2)
-    return after
+    more = {"allocate_retry": NEVER, **options}
+    return Scenario.with_plugin(2, ["n0"], checkpoint=decode(encode(before.manager.checkpoint())), **more)
 
 
 def refusals(scenario: Scenario) -> dict[str, str]:
     """Messages of the pods that wait for good, by UID."""
-    return {
-        found.pod_uid: found.message
-        for name in scenario.manager.resources
-        for found in scenario.manager.pending(name)
-        if found.is_final
-    }
+    waiting = (found for name in scenario.manager.resources for found in scenario.manager.pending(name))
+    return {found.pod_uid: found.message for found in waiting if found.is_final}
 
 
 def everything_changes(scenario: Scenario) -> list[Any]:
@@ -61,8 +55,7 @@ def everything_changes(scenario: Scenario) -> list[Any]:
 
 
 def test_a_call_is_on_disk_before_it_is_sent() -> None:
-    effects = scenario().see(TRAIN)
-    [call] = calls(effects)
+    [call] = calls(effects := scenario().see(TRAIN))
     assert call.recorded_for == "train"
     assert effects.index(SaveCheckpoint(durable=True, pod_uid="train")) < effects.index(call)
 
@@ -88,8 +81,7 @@ def test_a_successful_call_leaves_no_record() -> None:
 @pytest.mark.parametrize("ends", ["it is deleted", "it is gone from the list"])
 def test_a_pod_that_is_over_leaves_no_record(ends: str) -> None:
     node = scenario()
-    [call] = calls(node.see(TRAIN))
-    node.fail(call)
+    failed(node)
     after = restarted(node) if ends == "it is gone from the list" else node
     effects = after.gone("train") if after is node else after.happens("pod_events.synced", [])
     assert after.manager.checkpoint().allocate_calls == ()
@@ -162,11 +154,7 @@ def in_flight(node: Scenario) -> None:
     node.see(TRAIN)
 
 
-def failed(node: Scenario) -> None:
-    failed_call(node, TRAIN)
-
-
-def failed_call(node: Scenario, pod: Pod) -> None:
+def failed(node: Scenario, pod: Pod = TRAIN) -> None:
     [call] = calls(node.see(pod))
     node.fail(call)
 
@@ -236,13 +224,9 @@ def test_also_where_the_agent_restarts_before_it_has_listed_the_pods() -> None:
     after = restarted(node)
     assert calls(after.happens("pod_events.synced", [TRAIN])) == []
     assert "train" in refusals(after)
-    assert "the agent's restart" in refusals(restarted_and_synced(after))["train"]
-
-
-def restarted_and_synced(node: Scenario) -> Scenario:
-    after = restarted(node)
-    after.happens("pod_events.synced", list(node.manager.pods.values()))
-    return after
+    again = restarted(after)
+    again.happens("pod_events.synced", [TRAIN])
+    assert "the agent's restart" in refusals(again)["train"]
 
 
 MIRROR = pod("mirror", gpu=1, config_hash="0" * 32)
@@ -252,7 +236,7 @@ STATIC = StaticPod("0" * 32, "default", "mirror")
 def test_a_static_pod_after_a_restart() -> None:
     node = scenario(waits_for_runtime=True)
     node.happens("pod_events.static_pods_listed", [STATIC])
-    failed_call(node, MIRROR)
+    failed(node, MIRROR)
     after = restarted(node, waits_for_runtime=True)
     assert calls(after.happens("pod_events.synced", [MIRROR])) == []
     assert set(refusals(after)) == {STATIC.uid}
@@ -261,8 +245,8 @@ def test_a_static_pod_after_a_restart() -> None:
 def test_a_static_pod_that_the_runtime_shows_after_the_checkpoint_was_lost() -> None:
     node = recovering(waits_for_runtime=True)
     node.happens("recovered", Checkpoint())
-    node.happens("pod_events.synced", [MIRROR])
-    node.happens("pod_events.synced", [MIRROR])
+    for _ in range(2):
+        node.happens("pod_events.synced", [MIRROR])
     assert calls(node.happens("pod_events.static_pods_listed", [STATIC])) == []
     assert set(refusals(node)) == {STATIC.uid}
 

@@ -36,7 +36,7 @@ def pre_starts(effects: Iterable[Effect]) -> list[CallPreStart]:
 
 def asking(devices: int = 4) -> Scenario:
     """GPUs of a plugin that requires the call, network cards of one that does not."""
-    return Scenario.with_plugin([f"d{i}" for i in range(devices)], options=ASKING, nics=["n0", "n1"])
+    return Scenario.with_plugin(devices, options=ASKING, nics=["n0", "n1"])
 
 
 def allocated(scenario: Scenario, *wanted: Pod) -> list[CallPreStart]:
@@ -91,9 +91,6 @@ class TestWhen:
             seen = pre_starts(started(scenario, call))
         assert order == [("i", ("d0", "d1")), ("a", ("d0",)), ("b", ("d1", "d2"))]
 
-    def test_pods_do_not_wait_for_each_other(self) -> None:
-        assert len(allocated(asking(), pod("p", gpu=1), pod("q", gpu=1))) == 2
-
     @pytest.mark.kubelet("behaviour 57")
     def test_once(self) -> None:
         scenario, call = called()
@@ -145,12 +142,12 @@ class TestFailure:
         assert (scenario.reasons(), scenario.manager.checkpoint().pre_starts) == ({}, ())
 
     def test_that_ends_so_is_followed_by_the_pods_next_call(self) -> None:
-        scenario = Scenario.with_plugin(1, options=ASKING)
-        scenario.plugin(["n0"], NIC, 2, ASKING)
+        scenario = asking(1)
+        scenario.plugin(["n0"], NIC, 3, ASKING)
         (call,) = allocated(scenario, pod("p", gpu=1, nic=1))
         fails(scenario, call)
         scenario.disconnect()
-        scenario.plugin(["d0"], endpoint=3)
+        scenario.plugin(["d0"], endpoint=4)
         (call,) = pre_starts(scenario.passes(1))
         assert call.resource_name == NIC
 
@@ -165,6 +162,13 @@ class TestFailure:
         assert fails(scenario, call) == []
         assert pre_starts(scenario.passes(1000)) == []
         assert scenario.manager.next_deadline() is None
+
+    def test_of_one_pod_is_not_hurried_by_the_success_of_another(self) -> None:
+        scenario = asking()
+        first, second = allocated(scenario, pod("p", gpu=1), pod("q", gpu=1))
+        fails(scenario, second)
+        assert pre_starts(started(scenario, first)) == []
+        assert len(pre_starts(scenario.passes(1))) == 1
 
 
 class TestEndedPod:
@@ -204,15 +208,6 @@ class TestEndedPod:
         assert scenario.held() == {"p/main": ("d0",)}
 
 
-class TestDue:
-    def test_the_success_of_one_does_not_hurry_one_that_failed(self) -> None:
-        scenario = asking()
-        first, second = allocated(scenario, pod("p", gpu=1), pod("q", gpu=1))
-        fails(scenario, second)
-        assert pre_starts(started(scenario, first)) == []
-        assert len(pre_starts(scenario.passes(1))) == 1
-
-
 class TestRestart:
     def restarted(self, scenario: Scenario) -> Scenario:
         return Scenario(decode(encode(scenario.manager.checkpoint()))).run(pod("p", gpu=1))
@@ -233,9 +228,7 @@ class TestRestart:
         assert repeated.device_ids == ("d0",)
 
     def test_no_call_for_a_pod_that_is_gone_meanwhile(self) -> None:
-        scenario = asking()
-        allocated(scenario, pod("p", gpu=1))
-        again = Scenario(scenario.manager.checkpoint())
+        again = asking().run(pod("p", gpu=1)).restarted()
         again.happens("pod_events.synced", [])
         assert pre_starts(again.plugin(["d0"], options=ASKING)) == []
 
@@ -253,7 +246,7 @@ class TestRestart:
 HASH = "0123456789abcdef0123456789abcdef"
 
 
-def recovered_static_pod() -> RuntimeScenario:
+def test_the_call_of_a_pod_under_another_uid_is_made_under_that() -> None:
     """The checkpoint was lost, and the API knows that a static pod had a device, by the UID of its mirror pod. A container of it
     has ended, so its call may be due; its plugin has not listed its devices yet.
     """
@@ -264,16 +257,6 @@ def recovered_static_pod() -> RuntimeScenario:
     scenario.happens("pod_events.synced", [replace(pod("mirror", gpu=1), name="static", config_hash=HASH)])
     scenario.runtime.sandbox_shown(Sandbox(f"sandbox-{HASH}-1", "static", "default", HASH), scenario.now)
     scenario.settled()
-    return scenario
-
-
-class TestKeys:
-    """A call is known by pod, container and resource: what becomes of these becomes of it."""
-
-    def test_the_call_of_a_pod_under_another_uid_is_made_under_that(self) -> None:
-        scenario = recovered_static_pod()
-        before = len(scenario.effects)
-        scenario.lists(["d0"])
-        (call,) = pre_starts(scenario.effects[before:])
-        assert (call.container, call.device_ids) == ("main", ("d0",))
-        assert set(scenario.manager.pre_starts.in_flight.values()) == {(HASH, "main", GPU)}
+    (call,) = pre_starts(scenario.lists(["d0"]))
+    assert (call.container, call.device_ids) == ("main", ("d0",))
+    assert set(scenario.manager.pre_starts.in_flight.values()) == {(HASH, "main", GPU)}

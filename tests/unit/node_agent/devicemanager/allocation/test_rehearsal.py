@@ -74,7 +74,7 @@ def test_what_was_rehearsed_may_be_gone() -> None:
     assert calls(scenario.answer(first)) == []
     assert scenario.reasons() == {"p": "NotEnoughDevices"}
     assert scenario.manager.resources[GPU].use.reserved == {}
-    scenario.answer_all(scenario.lists(list(on(0, 0, 1).values())))
+    scenario.answer_all(scenario.lists(on(0, 0, 1).values()))
     assert scenario.held() == {"p/a": ("d2",), "p/b": ("d0", "d1")}
 
 

@@ -21,8 +21,9 @@ from nodedevice_agent.checkpoint.writer import CheckpointStore
 from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 
+from tests.unit.node_agent.checkpoint.samples import GPU, read
+
 JOURNAL = f"{FILE_NAME}.journal"
-GPU = "example.com/gpu"
 _STEPS = ("open", "write", "pwrite", "fsync", "fdatasync", "replace")
 
 
@@ -139,6 +140,10 @@ class OpenStore(CheckpointStore):
         self.folder = folder
         self.journal = folder / JOURNAL
 
+    def save_each(self, *numbers: int) -> None:
+        for number in numbers:
+            self.save(state(number))
+
     def read(self) -> int:
         return number_of(checkpoint_file.read(self.folder))
 
@@ -171,23 +176,11 @@ class TestSaving:
         self, store: OpenStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         store.save(state(0))
-        steps: list[str] = []
-
-        def noted(name: str) -> Callable[..., Any]:
-            real = getattr(os, name)
-
-            def step(*arguments: Any) -> Any:
-                steps.append(name)
-                return real(*arguments)
-
-            return step
-
-        for name in _STEPS:
-            monkeypatch.setattr(os, name, noted(name))
-        store.save(state(1))
-        assert steps == ["pwrite", "fdatasync"]
-        steps.clear()
-        store.save(state(1), whole=True)
+        with killed_at(1000, 1, monkeypatch) as steps:
+            store.save(state(1))
+            assert steps == ["pwrite", "fdatasync"]
+            steps.clear()
+            store.save(state(1), whole=True)
         assert steps == ["open", "write", "fsync", "replace", "open", "fsync"]
 
     def test_an_unchanged_state_is_not_written_again(self, store: OpenStore) -> None:
@@ -198,8 +191,7 @@ class TestSaving:
             assert ((store.folder / FILE_NAME).stat().st_ino, store.journal.read_bytes()) == before
 
     def test_the_whole_file_includes_the_journal(self, store: OpenStore) -> None:
-        store.save(state(0))
-        store.save(state(1))
+        store.save_each(0, 1)
         store.save(state(1), whole=True)
         assert (store.alone(), store.is_whole) == (1, True)
         assert store.read() == 1
@@ -210,9 +202,7 @@ class TestSaving:
         self, store: OpenStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(checkpoint_writer, "JOURNAL_BYTES", 1000)
-        store.save(state(0))
-        for number in (1, 2):
-            store.save(state(number))
+        store.save_each(0, 1, 2)
         assert store.journal.read_bytes().strip(b"\0")
         store.save(state(2), whole=True)
         assert not store.journal.read_bytes().strip(b"\0")
@@ -231,8 +221,7 @@ class TestSaving:
 
     def test_a_line_that_just_fills_the_journal_is_one(self, store: OpenStore, monkeypatch: pytest.MonkeyPatch) -> None:
         # the second line is as long as the first
-        for number in (2, 3):
-            store.save(state(number))
+        store.save_each(2, 3)
         used = len(store.journal.read_bytes().rstrip(b"\0"))
         monkeypatch.setattr(checkpoint_writer, "JOURNAL_BYTES", 2 * used)
         store.save(state(2))
@@ -243,9 +232,7 @@ class TestSaving:
         store.save(state(0))
         big = Allocation("uid-0", "main", GPU, {-1: ("d0",)}, bytes(checkpoint_writer.JOURNAL_BYTES))
         store.save(Checkpoint((big,)))
-        found = checkpoint_file.read(store.folder)
-        assert found is not None
-        assert found.allocations == (big,)
+        assert read(store.folder).allocations == (big,)
 
 
 class TestTrouble:
@@ -253,24 +240,20 @@ class TestTrouble:
     def test_a_journal_that_cannot_be_written_costs_no_state(
         self, store: OpenStore, step: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
-        store.save(state(0))
-        store.save(state(1))
+        store.save_each(0, 1)
         monkeypatch.setattr(os, step, failing)
         for number in (2, 3):
             store.save(state(number))
             assert (store.alone(), store.is_whole) == (number, True)
-        assert [(r.levelno, r.__dict__["error"]) for r in caplog.records] == [
-            (logging.WARNING, "No space left on device")
-        ]
+        (record,) = caplog.records
+        assert (record.levelno, record.__dict__["error"]) == (logging.WARNING, "No space left on device")
         monkeypatch.undo()
-        store.save(state(4))
-        store.save(state(5))
+        store.save_each(4, 5)
         assert (store.read(), store.is_whole) == (5, False)
 
     def test_no_line_is_written_after_a_failed_file(self, store: OpenStore, monkeypatch: pytest.MonkeyPatch) -> None:
         """It is unknown then what is on disk, and a line continues from exactly that."""
-        store.save(state(0))
-        store.save(state(1))
+        store.save_each(0, 1)
         monkeypatch.setattr(os, "replace", failing)
         with pytest.raises(OSError, match="No space"):
             store.save(state(2), whole=True)
@@ -291,15 +274,13 @@ class TestTrouble:
 
 class TestEnd:
     def test_nothing_but_the_checkpoint_is_left_where_it_is_whole(self, store: OpenStore) -> None:
-        store.save(state(0))
-        store.save(state(1))
+        store.save_each(0, 1)
         store.save(state(1), whole=True)
         store.close()
         assert store.names() == [FILE_NAME]
 
     def test_a_journal_that_is_needed_stays(self, store: OpenStore) -> None:
-        store.save(state(0))
-        store.save(state(1))
+        store.save_each(0, 1)
         store.close()
         assert store.names() == [FILE_NAME, JOURNAL]
         assert store.read() == 1

@@ -20,9 +20,9 @@ def test_devices_of_a_plugin_that_is_gone_give_way_but_for_those_that_a_pod_hold
     scenario.plugin(60, NIC, 2)
     assert is_refused(scenario, NIC)
     assert TakeList(NIC, 2) in scenario.disconnect()
-    scenario.lists(device_ids(MOST - 2), NIC, 2)
+    scenario.lists(MOST - 2, NIC, 2)
     assert is_refused(scenario, NIC), "three of the other are claimed"
-    scenario.lists(device_ids(MOST - 3), NIC, 2)
+    scenario.lists(MOST - 3, NIC, 2)
     assert (totals(scenario), is_refused(scenario, NIC)) == ({GPU: 60, NIC: MOST - 3}, False)
     assert scenario.snapshot(GPU).allocated == 2
 
@@ -32,28 +32,28 @@ def test_a_refused_list_is_read_again_once_there_is_room() -> None:
     scenario.plugin(30, NIC, 2)
     waiting = "example.com/third"
     scenario.connect(waiting, 3)
-    assert not taken(scenario.lists(device_ids(41), waiting, 3))
+    assert not taken(scenario.lists(41, waiting, 3))
     # too little room yet; then enough; and it is asked for once
-    assert not taken(scenario.lists(device_ids(30), GPU))
+    assert not taken(scenario.lists(30, GPU))
     is_awaited = scenario.manager.table.is_list_awaited
     assert not is_awaited(waiting, 3)
-    assert taken(scenario.lists(device_ids(29), NIC, 2)) == [TakeList(waiting, 3)]
+    assert taken(scenario.lists(29, NIC, 2)) == [TakeList(waiting, 3)]
     assert [is_awaited(waiting, 3), is_awaited(NIC, 2), is_awaited("example.com/unknown", 1)] == [True, False, False]
-    assert not taken(scenario.lists(device_ids(28), NIC, 2))
-    scenario.lists(device_ids(41), waiting, 3)
+    assert not taken(scenario.lists(28, NIC, 2))
+    scenario.lists(41, waiting, 3)
     assert (totals(scenario)[waiting], is_refused(scenario, waiting)) == (41, False)
 
 
 def test_a_list_that_is_refused_again_waits_again() -> None:
     scenario = Scenario.with_plugin(60)
     scenario.connect(NIC, 2)
-    scenario.lists(device_ids(50), NIC, 2)
-    assert taken(scenario.lists(device_ids(50))) == [TakeList(NIC, 2)]
+    scenario.lists(50, NIC, 2)
+    assert taken(scenario.lists(50)) == [TakeList(NIC, 2)]
     # it has grown meanwhile
-    assert not taken(scenario.lists(device_ids(51), NIC, 2))
-    assert taken(scenario.lists(device_ids(49))) == [TakeList(NIC, 2)]
+    assert not taken(scenario.lists(51, NIC, 2))
+    assert taken(scenario.lists(49)) == [TakeList(NIC, 2)]
     scenario.disconnect(NIC, 2)
-    assert not taken(scenario.lists(device_ids(1)))
+    assert not taken(scenario.lists(1))
 
 
 LONG = [Device(name, attributes=(("a", "v" * 9000),)) for name in device_ids(10)]
@@ -111,21 +111,21 @@ def test_lists_of_a_plugin_that_does_not_answer_count_until_it_ends() -> None:
     scenario.plugin(60, NIC, 2)
     assert is_refused(scenario, NIC)
     # what it lists meanwhile counts once it answers
-    assert scenario.lists(device_ids(50), GPU) == []
+    assert scenario.lists(50, GPU) == []
     assert scenario.snapshot(GPU).total == 60
     assert scenario.snapshot(GPU).available == 0
     # beside the list that is shown until then
-    scenario.lists(device_ids(45), NIC, 2)
+    scenario.lists(45, NIC, 2)
     assert is_refused(scenario, NIC)
     scenario.connect(GPU, 1)
     assert (scenario.snapshot(GPU).total, scenario.snapshot(GPU).available) == (50, 50)
     # long after its grace period, too
     scenario.manager.table.disconnected(GPU, 1, scenario.now, is_silent=True)
     scenario.passes(300)
-    scenario.lists(device_ids(60), NIC, 2)
+    scenario.lists(60, NIC, 2)
     assert is_refused(scenario, NIC)
     assert taken(scenario.disconnect(GPU, 1)) == [TakeList(NIC, 2)]
-    scenario.lists(device_ids(60), NIC, 2)
+    scenario.lists(60, NIC, 2)
     assert not is_refused(scenario, NIC)
 
 
@@ -140,7 +140,7 @@ def test_room_is_given_to_as_many_refused_lists_as_it_is_enough_for() -> None:
     assert is_refused(scenario, NIC)
     scenario.disconnect(waiting[0], 2)
     assert totals(scenario)[waiting[2]] == 0
-    scenario.lists(device_ids(40), waiting[1], 3)
+    scenario.lists(40, waiting[1], 3)
     assert totals(scenario)[waiting[1]] == 40
 
 
@@ -156,7 +156,7 @@ def test_a_resource_is_not_forgotten_while_its_plugin_may_answer_and_then_leaves
     scenario.disconnect()
     scenario.passes(300)
     assert scenario.manager.forget(GPU)
-    scenario.lists(device_ids(60), NIC, 2)
+    scenario.lists(60, NIC, 2)
     assert not is_refused(scenario, NIC)
 
 

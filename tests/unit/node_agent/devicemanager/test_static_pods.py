@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from msgspec import structs
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
@@ -34,8 +34,8 @@ def sandbox(config_hash: str = HASH, name: str = "static") -> Sandbox:
 
 
 def connected(devices: int = 8) -> RuntimeScenario:
-    scenario = RuntimeScenario.with_plugin(devices)
-    scenario.sync()
+    scenario = RuntimeScenario.synced()
+    scenario.plugin(devices)
     return scenario
 
 
@@ -63,9 +63,7 @@ class TestAttacks:
     """By one who may create pods with spec.nodeName, and patch their annotations."""
 
     def test_ever_new_hashes_are_one_pod_where_no_runtime_shows_anything(self) -> None:
-        scenario = Scenario.with_plugin(8)
-        for config_hash in HASHES:
-            scenario.run(mirror_pod("evil", config_hash))
+        scenario = Scenario.with_plugin(8).run(*(mirror_pod("evil", config_hash) for config_hash in HASHES))
         assert scenario.held() == {"evil/main": ("d0",)}
         assert shown_uids(scenario) == ["evil"]
         scenario.gone("evil")
@@ -91,21 +89,20 @@ class TestAttacks:
         assert scenario.held() == {}
 
     def test_the_first_hash_of_a_mirror_pod_stays(self) -> None:
-        scenario = with_static_pod()
-        scenario.run(mirror_pod("mirror", HASHES[1]))
+        scenario = with_static_pod().run(mirror_pod("mirror", HASHES[1]))
         assert scenario.held() == {f"{HASH}/main": ("d0",)}
         scenario.gone("mirror")
         assert scenario.snapshot().releasing == 1
 
 
 class TestStaticPod:
-    @pytest.mark.parametrize("first", ["mirror pod", "sandbox"])
-    def test_it_gets_its_device_in_any_order(self, first: str) -> None:
+    @pytest.mark.parametrize("is_shown_first", [False, True])
+    def test_it_gets_its_device_in_any_order(self, is_shown_first: bool) -> None:
         scenario = connected()
-        if first == "sandbox":
+        if is_shown_first:
             show(scenario)
         scenario.run(mirror_pod("mirror"))
-        if first == "mirror pod":
+        if not is_shown_first:
             assert scenario.held() == {}
             show(scenario)
         assert scenario.held() == {f"{HASH}/main": ("d0",)}
@@ -206,12 +203,12 @@ class Tenants(RuleBasedStateMachine):
         self.objects[uid] = mirror_pod(uid, config_hash, name=uid, gpu=gpu)
         self.scenario.run(self.objects[uid])
 
+    @precondition(lambda self: self.objects)
     @rule(config_hash=st.sampled_from(HASHES[:3]), data=st.data())
     def tenant_patches(self, config_hash: str, data: st.DataObject) -> None:
-        if self.objects:
-            uid = data.draw(st.sampled_from(sorted(self.objects)))
-            self.objects[uid] = structs.replace(self.objects[uid], config_hash=config_hash)
-            self.scenario.run(self.objects[uid])
+        uid = data.draw(st.sampled_from(sorted(self.objects)))
+        self.objects[uid] = structs.replace(self.objects[uid], config_hash=config_hash)
+        self.scenario.run(self.objects[uid])
 
     @rule(config_hash=st.sampled_from(HASHES[:2]))
     def kubelet_mirrors(self, config_hash: str) -> None:
@@ -221,13 +218,13 @@ class Tenants(RuleBasedStateMachine):
             self.objects[uid] = mirror_pod(uid, config_hash, self.STATIC[config_hash])
             self.scenario.run(self.objects[uid])
 
+    @precondition(lambda self: self.objects)
     @rule(data=st.data())
     def deletes(self, data: st.DataObject) -> None:
-        if self.objects:
-            uid = data.draw(st.sampled_from(sorted(self.objects)))
-            del self.objects[uid]
-            self.mirrors = {config_hash: of for config_hash, of in self.mirrors.items() if of != uid}
-            self.scenario.answer_all(self.scenario.gone(uid))
+        uid = data.draw(st.sampled_from(sorted(self.objects)))
+        del self.objects[uid]
+        self.mirrors = {config_hash: of for config_hash, of in self.mirrors.items() if of != uid}
+        self.scenario.answer_all(self.scenario.gone(uid))
 
     @rule()
     def lists(self) -> None:

@@ -78,16 +78,7 @@ def test_every_digit_changed_is_refused(name: str) -> None:
         pytest.param('{"Data":{"PodDeviceEntries":null,"RegisteredDevices":[1]}}', "field", id="names as a list"),
         pytest.param('{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{"a":null}}}', "field", id="no IDs"),
         pytest.param('{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{"\\ud800":[]}}}', "", id="half a letter"),
-        pytest.param(
-            '{"Data":{"PodDeviceEntries":null,"RegisteredDevices":null}}',
-            "missing required field `Checksum`",
-            id="no checksum",
-        ),
-        pytest.param(
-            of({"PodDeviceEntries": None, "RegisteredDevices": None})[:-1] + ',"Checksum":"x"}',
-            "at `$.Checksum`",
-            id="word",
-        ),
+        pytest.param('{"Data":{"PodDeviceEntries":null,"RegisteredDevices":null}}', "`Checksum`", id="no checksum"),
     ],
 )
 def test_refuses_invalid_files(text: str, message: str) -> None:

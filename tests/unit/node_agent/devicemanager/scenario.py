@@ -219,6 +219,12 @@ class Scenario:
         """Device IDs by `uid/container`."""
         return {f"{a.pod_uid}/{a.container}": a.device_ids for a in self.manager.book.of_resource(name)}
 
+    def registered(self, name: str = GPU) -> dict[str, Any]:
+        """The condition that says whether a plugin serves it."""
+        shown = status(self, {}, "2026-01-05T00:00:00Z", name=name)
+        (found,) = (condition for condition in shown["conditions"] if condition["type"] == "Registered")
+        return dict(found)
+
     def reasons(self, name: str = GPU) -> dict[str, str]:
         """The reason of each pending pod, by UID."""
         return {w.pod_uid: w.reason for w in self.manager.pending(name)}
@@ -264,13 +270,6 @@ def status(
 ) -> dict[str, Any]:
     """The status that would be written now, after `before`."""
     return status_of(scenario.snapshot(name), before, wall_time, **more)
-
-
-def registered(scenario: Scenario, name: str = GPU) -> dict[str, Any]:
-    """The condition that says whether a plugin serves it."""
-    shown = status(scenario, {}, "2026-01-05T00:00:00Z", name=name)
-    (found,) = (condition for condition in shown["conditions"] if condition["type"] == "Registered")
-    return dict(found)
 
 
 def status_of(now: Snapshot, before: dict[str, Any], wall_time: str, **more: Any) -> dict[str, Any]:

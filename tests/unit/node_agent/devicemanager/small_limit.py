@@ -10,7 +10,7 @@ import pytest
 from nodedevice_agent.devicemanager.effects import Effect, TakeList
 from nodedevice_agent.devicemanager.resources import list_limit
 
-from tests.unit.node_agent.devicemanager.scenario import Scenario, registered, status
+from tests.unit.node_agent.devicemanager.scenario import Scenario, status
 from tests.unit.node_agent.kube import crd_rules
 
 MOST, SMALL = 100, 10
@@ -32,5 +32,5 @@ def taken(effects: Iterable[Effect]) -> list[TakeList]:
 
 def is_refused(scenario: Scenario, name: str) -> bool:
     assert crd_rules.problems(status(scenario, {}, "2026-01-05T00:00:00Z", name=name)) == []
-    shown = registered(scenario, name)
+    shown = scenario.registered(name)
     return (shown["status"], shown["reason"]) == ("True", "DevicesRefused")

@@ -8,17 +8,7 @@ from nodedevice_agent.devicemanager.resources.devices import Device
 from nodedevice_agent.kube.observed import cordons_of, observed_status
 
 from tests.fakes.settled import attributing
-from tests.unit.node_agent.devicemanager.scenario import (
-    GPU,
-    Scenario,
-    calls,
-    is_saved,
-    parts,
-    pod,
-    published,
-    registered,
-    status,
-)
+from tests.unit.node_agent.devicemanager.scenario import GPU, Scenario, calls, is_saved, parts, pod, published, status
 
 NOON = "2026-01-01T12:00:00Z"
 FAN = {"d0": Cordon("fan", "alice", NOON)}
@@ -220,7 +210,7 @@ def test_a_cordon_of_another_id_is_one_of_a_held_device() -> None:
 def test_who_cordoned_no_device_is_named() -> None:
     scenario = Scenario.with_plugin(2)
     scenario.happens("table.cordoned", GPU, "u1", {"d7": Cordon(by="alice"), "d8": NOTHING})
-    assert registered(scenario)["message"] == (
+    assert scenario.registered()["message"] == (
         "spec.cordonedDevices has IDs that the device plugin does not list: d7 (by alice), d8; correct or remove them"
     )
 

@@ -7,7 +7,7 @@ import pytest
 from nodedevice_agent.devicemanager.resources import list_limit
 from nodedevice_agent.devicemanager.resources.devices import Device, Size, accept, no_list
 
-from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, device_ids, pod, registered
+from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, device_ids, pod
 from tests.unit.node_agent.devicemanager.small_limit import MOST, SMALL, is_refused, totals
 from tests.unit.node_agent.devicemanager.small_limit import small_limit as small_limit
 
@@ -58,7 +58,7 @@ def test_a_domain_leaves_room_to_others() -> None:
         scenario = Scenario.with_plugin(60)
         scenario.plugin(11, NIC, 2)
         assert is_refused(scenario, NIC)
-        assert registered(scenario, NIC)["message"].startswith(
+        assert scenario.registered(NIC)["message"].startswith(
             "the device plugins of example.com may list 70 devices on a node, in 56 MiB; "
         )
         # as many as it may, and one more than before

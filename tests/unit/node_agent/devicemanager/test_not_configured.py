@@ -11,16 +11,7 @@ from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.presence import EndpointState
 from nodedevice_agent.devicemanager.snapshot import is_settling
 
-from tests.unit.node_agent.devicemanager.scenario import (
-    GPU,
-    NIC,
-    Scenario,
-    is_saved,
-    pod,
-    published,
-    registered,
-    status,
-)
+from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, is_saved, pod, published, status
 
 BUILT_IN, FOREIGN = PluginOptions(scope="built-in example.com/gpu"), PluginOptions()
 GRACE_SECONDS = 300
@@ -86,9 +77,9 @@ class TestItsEnd:
         scenario = with_built_in()
         configure(scenario, GPU, NIC)
         scenario.disconnect()
-        assert (state(scenario), registered(scenario)["reason"]) == (STOPPED, "EndpointStopped")
+        assert (state(scenario), scenario.registered()["reason"]) == (STOPPED, "EndpointStopped")
         scenario.passes(GRACE_SECONDS)
-        assert (state(scenario), registered(scenario)["reason"]) == (EXPIRED, "EndpointGone")
+        assert (state(scenario), scenario.registered()["reason"]) == (EXPIRED, "EndpointGone")
 
     def test_the_scope_is_asked_for_too(self) -> None:
         """A resource of GPUs may have any name."""
@@ -231,7 +222,7 @@ class TestStatus:
     def test_the_reason_is_its_own(self) -> None:
         scenario = with_built_in()
         ends(scenario)
-        found, shown = registered(scenario), status(scenario, {}, "2026-01-01T12:00:00Z")
+        found, shown = scenario.registered(), status(scenario, {}, "2026-01-01T12:00:00Z")
         assert (found["status"], found["reason"]) == ("False", "NotConfigured")
         assert "name it in a NodeDeviceConfig that selects this node" in found["message"]
         assert shown["endpoint"]["state"] == "Gone"

@@ -8,7 +8,7 @@ from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_api.names import CONTAINER_DEVICES_ANNOTATION
 
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario, container
-from tests.unit.node_agent.devicemanager.scenario import ENDS, GPU, Scenario, calls, held_by, pod, registered, status
+from tests.unit.node_agent.devicemanager.scenario import ENDS, GPU, Scenario, calls, held_by, pod, status
 
 KNOWN = Checkpoint((held_by("shown", "d0"),), {GPU: ()}, possible_holders={GPU: tuple(PODS_NOT_SYNCED)})
 PODS = [pod("shown", gpu=1), pod("omitted", gpu=2), pod("other"), pod("big", nic=1)]
@@ -42,7 +42,7 @@ def test_nothing_is_given_out_while_a_pod_may_hold_any() -> None:
 def test_a_resource_known_by_those_who_may_hold_it_alone_is_shown_as_stopped() -> None:
     scenario = Scenario(Checkpoint(possible_holders={GPU: ("other",)}))
     assert status(scenario, {}, "2026-01-02T03:04:05Z")["endpoint"]["state"] == "Stopped"
-    assert registered(scenario)["reason"] == "EndpointStopped"
+    assert scenario.registered()["reason"] == "EndpointStopped"
 
 
 @pytest.mark.parametrize("how", ENDS)

@@ -12,7 +12,7 @@ from nodedevice_agent.devicemanager.resources.presence import EndpointState
 from nodedevice_agent.devicemanager.resources.use import DeviceUse
 from nodedevice_common.fair_places import EXCHANGE_SECONDS, spare
 
-from tests.unit.node_agent.devicemanager.scenario import Scenario, pod, registered
+from tests.unit.node_agent.devicemanager.scenario import Scenario, pod
 
 MANY, FEW = "many.example.com", "few.example.com"
 
@@ -118,7 +118,7 @@ class TestExchange:
         presence = scenario.manager.resources[LAST].presence
         assert (presence.state, presence.grace_ends_at, presence.is_not_configured) == (EndpointState.GONE, None, True)
         assert scenario.manager.resources[LAST].listed.devices == {}
-        shown = registered(scenario, LAST)
+        shown = scenario.registered(LAST)
         assert (shown["status"], shown["reason"]) == ("False", "PlaceTaken")
         assert f"{FEW}/new has its place" in shown["message"]
         # the end of its stream comes late, and so does a list

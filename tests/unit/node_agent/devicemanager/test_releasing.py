@@ -6,17 +6,7 @@ from nodedevice_agent.devicemanager.releasing import RELEASING_SETTLE_SECONDS
 from nodedevice_agent.devicemanager.resources.devices import Device
 
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario
-from tests.unit.node_agent.devicemanager.scenario import (
-    ENDS,
-    GPU,
-    NIC,
-    Scenario,
-    app,
-    calls,
-    is_saved,
-    pod,
-    published,
-)
+from tests.unit.node_agent.devicemanager.scenario import ENDS, GPU, NIC, Scenario, app, calls, is_saved, pod, published
 
 
 class TestEnd:

@@ -12,19 +12,7 @@ from nodedevice_agent.devicemanager.resources.connections import BUILT_IN, Plugi
 from nodedevice_agent.devicemanager.resources.devices import Device
 from nodedevice_agent.devicemanager.static_pods import StaticPod
 
-from tests.unit.node_agent.devicemanager.scenario import (
-    GPU,
-    NIC,
-    Scenario,
-    app,
-    calls,
-    container,
-    held_by,
-    is_saved,
-    pod,
-    published,
-    status,
-)
+from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, app, calls, held_by, pod, published, status
 
 NEVER = {GPU: "never"}
 TRAIN = pod("train", gpu=1)
@@ -85,7 +73,7 @@ def test_a_pod_that_is_over_leaves_no_record(ends: str) -> None:
     after = restarted(node) if ends == "it is gone from the list" else node
     effects = after.gone("train") if after is node else after.happens("pod_events.synced", [])
     assert after.manager.checkpoint().allocate_calls == ()
-    assert is_saved(effects, durable=False)
+    assert SaveCheckpoint(durable=False) in effects
     assert len(calls(after.see(pod("train", gpu=1)))) == 1
 
 
@@ -100,7 +88,7 @@ def test_devices_that_change_during_the_call_end_the_attempt() -> None:
 
 def test_a_failure_of_another_resource_ends_the_pod_that_was_called_for() -> None:
     node = scenario()
-    [gpu] = calls(node.see(pod("train", app("a"), container("b", nic=1))))
+    [gpu] = calls(node.see(pod("train", app("a"), app("b", gpu=0, nic=1))))
     [nic] = calls(node.answer(gpu))
     assert nic.resource_name == NIC
     node.fail(nic, "no link")
@@ -126,8 +114,9 @@ OWN, FOREIGN = PluginOptions(scope=f"{BUILT_IN}example"), PluginOptions()
 def test_which_plugins(policy: dict[str, str], plugin: PluginOptions, is_once: bool) -> None:
     node = Scenario.with_plugin(1, options=plugin, allocate_retry=policy)
     [call] = calls(effects := node.see(TRAIN))
+    assert call.recorded_for == ("train" if is_once else "")
     # a call that may be repeated waits for no disk
-    assert (call.recorded_for, is_saved(effects, durable=True)) == (("train", True) if is_once else ("", False))
+    assert (SaveCheckpoint(durable=True, pod_uid="train") in effects) is is_once
     node.fail(call)
     assert (refusals(node) != {}) is is_once
     assert len(calls(node.passes(60))) == (0 if is_once else 1)
@@ -204,7 +193,7 @@ def test_of_pods_that_are_bound_already_it_is_not_known_whether_the_call_was_mad
     effects = node.happens("pod_events.synced", [TRAIN, pod("other", nic=1)])
     assert calls(effects) == []
     # the next start knows that this list was complete
-    assert is_saved(effects, durable=False)
+    assert SaveCheckpoint(durable=False) in effects
     assert "the checkpoint was lost" in refusals(node)["train"]
     assert calls(everything_changes(node)) == []
     # a pod that is bound later is none of them

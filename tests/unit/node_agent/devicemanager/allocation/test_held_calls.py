@@ -6,26 +6,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 from nodedevice_agent.checkpoint.format import decode, encode
-from nodedevice_agent.devicemanager.effects import CallPreStart, Effect
+from nodedevice_agent.devicemanager.effects import CallPreStart, Effect, SaveCheckpoint
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.runtime import Sandbox
 
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario
-from tests.unit.node_agent.devicemanager.scenario import (
-    GPU,
-    NIC,
-    Scenario,
-    app,
-    calls,
-    container,
-    held_by,
-    init,
-    is_saved,
-    pod,
-    published,
-)
+from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, app, calls, held_by, init, pod, published
 
 ASKING = PluginOptions(pre_start_required=True)
 
@@ -69,7 +57,7 @@ class TestWhen:
         assert pre_starts(effects) == []
         (call,) = pre_starts(effects := scenario.answer(nics))
         assert (call.resource_name, call.endpoint, call.container, call.device_ids) == (GPU, 1, "main", ("d0", "d1"))
-        assert is_saved(effects, durable=True)
+        assert SaveCheckpoint(durable=True, pod_uid="p") in effects
 
     def test_not_for_a_plugin_that_does_not_require_it(self) -> None:
         assert allocated(asking(), pod("p", nic=2)) == []
@@ -77,7 +65,7 @@ class TestWhen:
     @pytest.mark.kubelet("behaviour 58", "scenario 32")
     def test_not_for_a_container_without_devices(self) -> None:
         scenario = asking()
-        (call,) = allocated(scenario, pod("p", container("a"), app("b")))
+        (call,) = allocated(scenario, pod("p", app("a", 0), app("b")))
         assert call.container == "b"
         assert pre_starts(started(scenario, call)) == []
 
@@ -214,7 +202,7 @@ class TestRestart:
 
     def test_does_not_repeat_completed_calls(self) -> None:
         scenario, call = called()
-        assert is_saved(started(scenario, call), durable=False)
+        assert SaveCheckpoint(durable=False) in started(scenario, call)
         assert pre_starts(self.restarted(scenario).plugin(["d0"], options=ASKING)) == []
 
     @pytest.mark.parametrize("has_failed", [True, False])

@@ -9,14 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from msgspec.structs import replace
 from nodedevice_agent.devicemanager.attribution.attribute import KubeletState, PodResourcesRow
-from nodedevice_agent.devicemanager.effects import (
-    CallAllocate,
-    CallPreferred,
-    CallPreStart,
-    Effect,
-    Publish,
-    SaveCheckpoint,
-)
+from nodedevice_agent.devicemanager.effects import CallAllocate, CallPreferred, CallPreStart, Effect, Publish
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
@@ -25,7 +18,7 @@ from nodedevice_agent.devicemanager.static_pods import StaticPod
 from nodedevice_api.names import DELIVERY_KUBELET, DELIVERY_NRI
 
 from tests.examples import examples
-from tests.unit.node_agent.devicemanager.scenario import ENDS, GPU, NIC, Scenario, held_by, pod, published
+from tests.unit.node_agent.devicemanager.scenario import ENDS, GPU, NIC, Scenario, held_by, is_saved, pod, published
 
 Rows = tuple[PodResourcesRow, ...]
 
@@ -85,7 +78,7 @@ def test_an_allocation_needs_the_kubelet_and_the_api_in_any_order(first: str) ->
     effects += found.see(ONE) + found.message(held_by("one", "d1"))
     assert found.held() == {"one/main": ("d1",)}
     assert GPU in published(effects)
-    assert SaveCheckpoint(durable=False) in effects
+    assert is_saved(effects, durable=False)
     seen = found.snapshot()
     assert (seen.total, seen.allocated, seen.available) == (4, 1, 3)
 

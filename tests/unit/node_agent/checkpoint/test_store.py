@@ -48,12 +48,12 @@ class Killed(BaseException):
 
 
 @contextmanager
-def killed_at(step: int, share: float, patched: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def killed_at(step: int, share: float) -> Iterator[list[str]]:
     """The process ends at that step, with this share of what it was about to write written.
 
     Yields the names of the steps, of which the last one is that.
     """
-    left = step
+    left, patched = step, pytest.MonkeyPatch()
     names: list[str] = []
 
     def stepping(name: str) -> Callable[..., Any]:
@@ -92,13 +92,12 @@ LIVES = st.lists(
 @settings(deadline=None)  # each example flushes a dozen files, which takes a busy disk a second
 @given(LIVES)
 def test_a_kill_at_any_step_loses_nothing_that_was_saved(lives: list[tuple[list[bool], int, float]]) -> None:
-    patched = pytest.MonkeyPatch()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         number = saved = -1
         for saves, step, share in lives:
             store = CheckpointStore(folder)
-            with killed_at(step, share, patched):
+            with killed_at(step, share):
                 for whole in saves:
                     number += 1
                     store.save(state(number), whole=whole)
@@ -110,9 +109,7 @@ def test_a_kill_at_any_step_loses_nothing_that_was_saved(lives: list[tuple[list[
 
 
 @pytest.mark.parametrize("lines", [1, 3])
-def test_a_kill_while_a_full_journal_is_replaced_loses_nothing(
-    tmp_path: Path, lines: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kill_while_a_full_journal_is_replaced(tmp_path: Path, lines: int, monkeypatch: pytest.MonkeyPatch) -> None:
     # a file is replaced in six steps, and then the journal in five: opened and thus empty, filled with zeros, flushed
     killed: list[str] = []
     for step, percent in product(range(7, 13), range(0, 101, 5)):
@@ -123,7 +120,7 @@ def test_a_kill_while_a_full_journal_is_replaced_loses_nothing(
         for number in range(lines + 1):
             store.save(state(number))
         monkeypatch.setattr(checkpoint_writer, "JOURNAL_BYTES", len((tmp_path / JOURNAL).read_bytes().rstrip(b"\0")))
-        with killed_at(step, percent / 100, pytest.MonkeyPatch()) as steps:
+        with killed_at(step, percent / 100) as steps:
             store.save(state(lines), whole=True)
         killed.append(steps[-1])
         monkeypatch.undo()
@@ -172,11 +169,9 @@ class TestSaving:
         assert store.journal.stat().st_mode & 0o777 == 0o600
         assert store.journal.stat().st_size == checkpoint_writer.JOURNAL_BYTES
 
-    def test_a_line_costs_one_flush_and_nothing_else_and_a_file_all_it_takes(
-        self, store: OpenStore, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_line_costs_one_flush_and_nothing_else_and_a_file_all_it_takes(self, store: OpenStore) -> None:
         store.save(state(0))
-        with killed_at(1000, 1, monkeypatch) as steps:
+        with killed_at(1000, 1) as steps:
             store.save(state(1))
             assert steps == ["pwrite", "fdatasync"]
             steps.clear()
@@ -198,7 +193,7 @@ class TestSaving:
         store.save(state(2))
         assert (store.alone(), store.read()) == (1, 2)
 
-    def test_a_journal_that_is_half_full_is_emptied_with_the_whole_file(
+    def test_a_half_full_journal_is_emptied_with_a_file(
         self, store: OpenStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(checkpoint_writer, "JOURNAL_BYTES", 1000)

@@ -156,9 +156,7 @@ class TestLines:
         await begun.close()
         assert begun.alone().registered == begun.state.registered
 
-    async def test_the_health_of_devices_alone_makes_the_whole_file_follow(
-        self, saving: Saving, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_health_alone_makes_the_file_follow(self, saving: Saving, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(checkpoint_writer, "HEALTH_AFTER_SECONDS", 0.01)
         await saving.save(HEALTHY)
         await saving.save(UNHEALTHY)

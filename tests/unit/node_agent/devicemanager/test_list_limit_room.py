@@ -173,7 +173,7 @@ def test_the_end_of_an_older_connection_makes_room_though_nothing_else_changes()
     [lambda scenario: scenario.passes(300), lambda scenario: scenario.happens("table.configured", lambda *_: False)],
     ids=["its grace period ends", "it is not configured"],
 )
-def test_claimed_devices_of_a_plugin_that_is_gone_make_room_when_they_are_forgotten(
+def test_claimed_devices_of_a_gone_plugin_make_room_when_forgotten(
     forgets: Callable[[Scenario], list[Effect]],
 ) -> None:
     scenario = Scenario.with_plugin(60, options=own("GPUs")).run(pod("p", gpu=30))

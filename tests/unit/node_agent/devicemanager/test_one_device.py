@@ -8,6 +8,7 @@ from nodedevice_api.names import Reason
 from tests.unit.node_agent.devicemanager.identity_scenario import device, free, offering, offers, own
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, calls, pod, published
 
+Tokens = tuple[str, ...]
 TTY = "/devices/pci0/usb1/1-1/1-1:1.0/ttyUSB0/tty/ttyUSB0"
 USB = "/devices/pci0/usb1/1-1"
 DISK, PARTITION = "/devices/pci0/block/sda", "/devices/pci0/block/sda/sda1"
@@ -36,9 +37,7 @@ DIFFERENT = [
 
 @pytest.mark.parametrize(("one", "other"), SAME)
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_one_device_is_offered_once_and_held_once(
-    one: tuple[str, ...], other: tuple[str, ...], order: tuple[int, int]
-) -> None:
+def test_one_device_is_offered_once_and_held_once(one: Tokens, other: Tokens, order: tuple[int, int]) -> None:
     scenario = Scenario()
     listed = [(GPU, device("a", *one)), (NIC, device("b", *other))]
     for index in order:
@@ -62,7 +61,7 @@ def test_one_device_is_offered_once_and_held_once(
 
 
 @pytest.mark.parametrize(("one", "other"), DIFFERENT)
-def test_two_devices_are_two(one: tuple[str, ...], other: tuple[str, ...]) -> None:
+def test_two_devices_are_two(one: Tokens, other: Tokens) -> None:
     scenario = offering(device("a", *one))
     offers(scenario, NIC, device("b", *other))
     assert free(scenario) == ["a", "b"]
@@ -75,7 +74,7 @@ def test_two_devices_are_two(one: tuple[str, ...], other: tuple[str, ...]) -> No
         pytest.param(("c188:0", "/usb/1:2:A/x"), ("c188:0", "/usb/1:2:@1-1/x"), id="to a stick without a serial"),
     ],
 )
-def test_what_has_passed_on_is_free(one: tuple[str, ...], other: tuple[str, ...]) -> None:
+def test_what_has_passed_on_is_free(one: Tokens, other: Tokens) -> None:
     """A number that a held device had, as the serial of the other one shows; while both are listed, one list is old."""
     scenario = offering(device("a", *one)).run(pod("p", gpu=1))
     offers(scenario, NIC, device("b", *other))
@@ -94,7 +93,7 @@ def test_what_has_passed_on_is_free(one: tuple[str, ...], other: tuple[str, ...]
         ),
     ],
 )
-def test_what_may_be_the_same_device_is_not_free(one: tuple[str, ...], other: tuple[str, ...]) -> None:
+def test_what_may_be_the_same_device_is_not_free(one: Tokens, other: Tokens) -> None:
     scenario = offering(device("a", *one)).run(pod("p", gpu=1))
     offers(scenario, NIC, device("b", *other))
     scenario.lists([])
@@ -102,7 +101,7 @@ def test_what_may_be_the_same_device_is_not_free(one: tuple[str, ...], other: tu
 
 
 @pytest.mark.parametrize(("one", "other"), SAME)
-def test_whoever_holds_it_keeps_it(one: tuple[str, ...], other: tuple[str, ...]) -> None:
+def test_whoever_holds_it_keeps_it(one: Tokens, other: Tokens) -> None:
     """Under the name that would not be preferred, also when its plugin lists it no more, and after a restart."""
     scenario = offering(device("b", *other), name=NIC).run(pod("q", nic=1))
     offers(scenario, GPU, device("a", *one))

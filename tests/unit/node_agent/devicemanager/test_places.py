@@ -223,7 +223,7 @@ def test_which_one_loses_its_place(taken: dict[str, bool], name: str, loser: str
     ("more", "fewer", "exchanges"),
     [(128, 128, 0), (128, 127, 0), (129, 127, 1), (130, 126, 2), (131, 125, 3), (2, 1, 0), (3, 1, 1), (256, 0, 128)],
 )
-def test_two_domains_that_go_on_registering_exchange_places_until_they_have_as_many(
+def test_domains_that_go_on_registering_exchange_places_until_they_are_even(
     more: int, fewer: int, exchanges: int
 ) -> None:
     """One that loses a name registers it again as often as it may."""

@@ -137,9 +137,7 @@ class TestConnections:
             pytest.param({number: str(number) for number in range(256)}, "7", None, id="one for each name"),
         ],
     )
-    def test_its_oldest_one_goes_where_there_are_too_many(
-        self, connections: dict[int, str], name: str, surplus: int | None
-    ) -> None:
+    def test_the_oldest_of_too_many_goes(self, connections: dict[int, str], name: str, surplus: int | None) -> None:
         assert surplus_connection(connections, name) == surplus
 
 

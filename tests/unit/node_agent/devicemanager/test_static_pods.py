@@ -171,9 +171,7 @@ class TestWhatIsRemembered:
         assert proven(found, [mirror_pod("b")]) == []
 
     @pytest.mark.parametrize(("held", "expected"), [((), []), ((HASH,), [HASH])])
-    def test_one_that_is_not_listed_is_forgotten_unless_it_holds_devices(
-        self, held: tuple[str, ...], expected: list[str]
-    ) -> None:
+    def test_an_unlisted_one_is_forgotten_unless_it_holds_any(self, held: tuple[str, ...], expected: list[str]) -> None:
         found = StaticPods([self.KNOWN])
         assert found.listed([], held) == []
         assert proven(found, [mirror_pod("a")]) == expected

@@ -20,6 +20,7 @@ from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, held_by, pod
 Entries = tuple[Allocation, ...]
 Rows = tuple[PodResourcesRow, ...]
 Names = tuple[str, ...]
+Held = dict[str, Names]
 
 ONE, TWO = held_by("one", "d0"), held_by("two", "d1", "d2")
 SIDE, EARLY = held_by("one", "d3", container="side"), held_by("early", "d3")
@@ -63,9 +64,7 @@ def attributed(
         pytest.param((held_by("one"),), (), ("one",), (), {}, id="an entry without devices"),
     ],
 )
-def test_attribution(
-    entries: Entries | None, rows: Rows | None, pods: Names, ended: Names, expected: dict[str, Names]
-) -> None:
+def test_attribution(entries: Entries | None, rows: Rows | None, pods: Names, ended: Names, expected: Held) -> None:
     found = attributed(entries, rows, pods, ended)
     assert {a.pod_uid: a.device_ids for a in found.allocations} == expected
     assert found.conflicts == ()
@@ -136,7 +135,5 @@ INJECTED = replace(held_by("injected", "d3"), delivery=DELIVERY_NRI)
         pytest.param((held_by("one", "d3"),), ("one", "injected"), {"injected": ("d3",)}, id="it gave it again"),
     ],
 )
-def test_what_was_delivered_in_another_way_stays_its_pods(
-    entries: Entries | None, pods: Names, expected: dict[str, Names]
-) -> None:
+def test_what_was_delivered_in_another_way_stays_its_pods(entries: Entries | None, pods: Names, expected: Held) -> None:
     assert {a.pod_uid: a.device_ids for a in attributed(entries, pods=pods, before=(INJECTED,)).allocations} == expected

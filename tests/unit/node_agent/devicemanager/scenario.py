@@ -118,12 +118,12 @@ class Scenario:
 
     @classmethod
     def with_plugin(
-        cls, devices: Devices, nics: Sequence[str] = (), options: PluginOptions | None = None, **more: Any
+        cls, devices: Devices, nics: Devices = (), options: PluginOptions | None = None, **more: Any
     ) -> Self:
         """With a plugin of GPUs, and one of network cards if there are any. more: for the manager."""
         scenario = cls(**more)
         scenario.plugin(devices, options=options)
-        if nics:
+        if nics != ():
             scenario.plugin(nics, NIC, 2)
         return scenario
 

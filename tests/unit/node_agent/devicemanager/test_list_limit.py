@@ -13,8 +13,7 @@ from tests.unit.node_agent.devicemanager.small_limit import small_limit as small
 
 
 def test_the_list_that_exceeds_it_is_refused_whole_and_the_one_before_it_stays() -> None:
-    scenario = Scenario.with_plugin(60).run(pod("p", gpu=1))
-    scenario.plugin(30, NIC, 2)
+    scenario = Scenario.with_plugin(60, nics=30).run(pod("p", gpu=1))
     scenario.lists(41, NIC, 2)
     assert totals(scenario) == {GPU: 60, NIC: 30}
     assert (is_refused(scenario, GPU), is_refused(scenario, NIC)) == (False, True)
@@ -55,8 +54,7 @@ def test_a_short_list_is_never_refused() -> None:
 
 def test_a_domain_leaves_room_to_others() -> None:
     with patch.multiple(list_limit, MAX_DEVICES_OF_DOMAIN=70):
-        scenario = Scenario.with_plugin(60)
-        scenario.plugin(11, NIC, 2)
+        scenario = Scenario.with_plugin(60, nics=11)
         assert is_refused(scenario, NIC)
         assert scenario.registered(NIC)["message"].startswith(
             "the device plugins of example.com may list 70 devices on a node, in 56 MiB; "

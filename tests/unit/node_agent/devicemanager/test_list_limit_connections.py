@@ -64,8 +64,7 @@ def test_an_older_connections_refused_list_has_the_room_of_a_newer_one_that_ends
 
 
 def test_the_latest_list_of_a_connection_is_a_refused_one_until_it_lists_again() -> None:
-    scenario = Scenario.with_plugin(60)
-    scenario.plugin(30, NIC, 2)
+    scenario = Scenario.with_plugin(60, nics=30)
     scenario.lists(41, NIC, 2)
     latest = scenario.manager.resources[NIC].latest
     assert (latest(2).is_refused, len(latest(2).devices)) == (True, 0)

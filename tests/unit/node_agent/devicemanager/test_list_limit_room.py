@@ -28,8 +28,7 @@ def test_devices_of_a_plugin_that_is_gone_give_way_but_for_those_that_a_pod_hold
 
 
 def test_a_refused_list_is_read_again_once_there_is_room() -> None:
-    scenario = Scenario.with_plugin(60)
-    scenario.plugin(30, NIC, 2)
+    scenario = Scenario.with_plugin(60, nics=30)
     waiting = "example.com/third"
     scenario.connect(waiting, 3)
     assert not taken(scenario.lists(41, waiting, 3))
@@ -69,8 +68,7 @@ LONG = [Device(name, attributes=(("a", "v" * 9000),)) for name in device_ids(10)
     ],
 )
 def test_what_ends_makes_room(ends: Callable[[Scenario], list[Effect]]) -> None:
-    scenario = Scenario.with_plugin(60)
-    scenario.plugin(60, NIC, 2)
+    scenario = Scenario.with_plugin(60, nics=60)
     assert taken(ends(scenario)) == [TakeList(NIC, 2)]
 
 

@@ -60,19 +60,15 @@ class TestLostCheckpoint:
         assert not is_settling(scenario.manager, GPU)
 
     @pytest.mark.kubelet("behaviour 60")
-    def test_allocate_is_called_again_and_its_response_saved(self) -> None:
-        scenario, call = called_again()
+    @pytest.mark.parametrize("since", [NOON, 0])
+    def test_allocate_is_called_again_and_its_response_saved(self, since: int) -> None:
+        """The other response does not change since when they are held."""
+        scenario, call = called_again(since=since)
+        scenario.wall_clock = NOON + 60
         assert scenario.answer(call, b"again") == [SaveCheckpoint(durable=True, pod_uid="p"), Publish(GPU)]
         (kept,) = scenario.manager.book
-        assert kept.response == b"again"
+        assert (kept.response, kept.since) == (b"again", since)
         assert scenario.passes(600) == []
-
-    @pytest.mark.parametrize("known", [NOON, 0])
-    def test_another_response_does_not_change_since_when_they_are_held(self, known: int) -> None:
-        scenario, call = called_again(since=known)
-        scenario.wall_clock = NOON + 60
-        scenario.answer(call, b"again")
-        assert [allocation.since for allocation in scenario.manager.book] == [known]
 
     def test_it_is_called_once_the_plugin_lists_the_device(self) -> None:
         scenario = Scenario(is_recovering=True)

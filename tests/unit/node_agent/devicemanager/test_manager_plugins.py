@@ -147,7 +147,8 @@ class TestStop:
     def test_pods_are_pending_while_it_is_stopped_and_served_when_it_is_back(self) -> None:
         scenario = Scenario.with_plugin(["d0"])
         scenario.disconnect()
-        assert scenario.run(pod("p", gpu=1)).reasons() == {"p": "EndpointStopped"}
+        assert calls(scenario.see(pod("p", gpu=1))) == []
+        assert scenario.reasons() == {"p": "EndpointStopped"}
         scenario.answer_all(scenario.plugin(["d0"], endpoint=2))
         assert (scenario.held(), scenario.reasons()) == ({"p/main": ("d0",)}, {})
 
@@ -188,7 +189,8 @@ class TestStop:
         scenario.disconnect()
         scenario.connect(endpoint=2)
         assert numbers(scenario) == (1, 0, 0)
-        assert scenario.run(pod("p", gpu=1)).reasons() == {"p": "DeviceListPending"}
+        assert calls(scenario.see(pod("p", gpu=1))) == []
+        assert scenario.reasons() == {"p": "DeviceListPending"}
 
 
 class TestCordons:
@@ -199,7 +201,8 @@ class TestCordons:
         scenario.cordon(GPU, cordons)
         seen = scenario.snapshot()
         assert (seen.total, seen.healthy, seen.cordoned, seen.allocated, seen.available) == (3, 3, 3, 1, 0)
-        assert scenario.run(pod("q", gpu=1)).reasons() == {"q": "NotEnoughDevices"}
+        assert calls(scenario.see(pod("q", gpu=1))) == []
+        assert scenario.reasons() == {"q": "NotEnoughDevices"}
         scenario.answer_all(scenario.cordon(GPU, []))
         assert scenario.held() == {"p/main": ("d0",), "q/main": ("d1",)}
 

@@ -21,8 +21,7 @@ class TestEnd:
         assert scenario.held() == {"q/main": ("d0",)}
 
     def test_a_terminating_pod_keeps_its_devices(self) -> None:
-        scenario = Scenario.with_plugin(1).run(pod("p", gpu=1))
-        scenario.see(pod("p", gpu=1, is_terminating=True))
+        scenario = Scenario.with_plugin(1).run(pod("p", gpu=1), pod("p", gpu=1, is_terminating=True))
         assert scenario.held() == {"p/main": ("d0",)}
 
     def test_a_pod_that_was_terminating_when_first_seen_gets_nothing(self) -> None:
@@ -62,8 +61,7 @@ class TestReleasing:
     """With a runtime that reports the end of containers, the end of the pod in the API is not enough."""
 
     def test_devices_are_free_only_when_the_runtime_reports_the_end(self) -> None:
-        scenario = Scenario.with_plugin(1, waits_for_runtime=True).run(pod("p", gpu=1))
-        scenario.see(pod("q", gpu=1))
+        scenario = Scenario.with_plugin(1, waits_for_runtime=True).run(pod("p", gpu=1), pod("q", gpu=1))
         scenario.gone("p")
         seen = scenario.snapshot()
         assert (seen.allocated, seen.releasing, seen.available) == (0, 1, 0)

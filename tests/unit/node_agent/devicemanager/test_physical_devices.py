@@ -25,10 +25,6 @@ def in_parts(*parents: str, count: int = 4, size: str = "") -> ListedDevices:
     )
 
 
-def whole(*devices: Device) -> Scenario:
-    return Scenario.with_plugin(devices)
-
-
 def shared(scenario: Scenario, *parents: str) -> list[Effect]:
     return scenario.plugin(in_parts(*parents), UNITS, 2)
 
@@ -39,7 +35,7 @@ def available(scenario: Scenario) -> dict[str, int]:
 
 
 def test_units_of_a_gpu_that_a_pod_holds_whole_are_there_when_it_ends() -> None:
-    scenario = whole(A, B).run(pod("p", gpu=1))
+    scenario = Scenario.with_plugin([A, B]).run(pod("p", gpu=1))
     # the configuration has changed: the plugin lists one GPU whole no more, and the same one in units
     (held,) = scenario.held()["p/main"]
     scenario.lists([])
@@ -60,7 +56,7 @@ def test_units_of_a_gpu_that_a_pod_holds_whole_are_there_when_it_ends() -> None:
 
 
 def test_the_same_resource_changes_from_whole_to_shares() -> None:
-    scenario = whole(A).run(pod("p", gpu=1))
+    scenario = Scenario.with_plugin([A]).run(pod("p", gpu=1))
     scenario.lists(in_parts("a"))
     assert scenario.snapshot().available == 0
     assert not calls(scenario.see(pod("q", gpu=1)))
@@ -89,11 +85,11 @@ def test_parts_of_another_size_are_there_when_those_of_the_old_one_are_free() ->
 
 
 def test_after_a_restart_a_held_device_counts_by_its_id() -> None:
-    scenario = whole(A).run(pod("p", gpu=1)).restarted()
+    scenario = Scenario.with_plugin([A]).run(pod("p", gpu=1)).restarted()
     scenario.see(pod("p", gpu=1))
     shared(scenario, "a")
     assert scenario.snapshot(UNITS).available == 0
-    back = whole(B)
+    back = Scenario.with_plugin([B])
     shared(back, "a")
     back.run(pod("p", nic=1))
     again = back.restarted()
@@ -110,7 +106,7 @@ def test_so_it_does_where_its_plugin_is_not_known_yet() -> None:
 
 
 def test_of_two_plugins_that_list_a_gpu_the_first_one_has_it() -> None:
-    scenario = whole(A, B)
+    scenario = Scenario.with_plugin([A, B])
     shared(scenario, "a")
     assert (scenario.snapshot().available, scenario.snapshot(UNITS).available) == (2, 0)
     assert published(scenario.lists([B])) == {GPU, UNITS}
@@ -121,21 +117,21 @@ def test_of_two_plugins_that_list_a_gpu_the_first_one_has_it() -> None:
 
 
 def test_a_whole_device_that_is_used_as_instances_says_so() -> None:
-    scenario = whole(Device("m1", parent="a"))
+    scenario = Scenario.with_plugin([Device("m1", parent="a")])
     scenario.plugin([A], NIC, 2)
     (view,) = scenario.snapshot(NIC).devices
     assert view.message.startswith("a is used as instances: it can be allocated here when no pod uses it so")
 
 
 def test_a_held_device_without_a_physical_one_is_no_use_of_what_has_its_name() -> None:
-    scenario = whole(Device("a"), Device("m", parent="x")).run(pod("p", gpu=1))
+    scenario = Scenario.with_plugin([Device("a"), Device("m", parent="x")]).run(pod("p", gpu=1))
     assert scenario.held() == {"p/main": ("a",)}
     shared(scenario, "a")
     assert scenario.snapshot(UNITS).available == 4
 
 
 def test_an_allocation_in_flight_does_not_take_what_another_use_has_meanwhile() -> None:
-    scenario = whole(A)
+    scenario = Scenario.with_plugin([A])
     (call,) = calls(scenario.see(pod("p", gpu=1)))
     scenario.lists([])
     shared(scenario, "a")
@@ -147,7 +143,7 @@ def test_an_allocation_in_flight_does_not_take_what_another_use_has_meanwhile() 
 
 
 def test_instances_of_one_gpu_are_of_several_resources() -> None:
-    scenario = whole(Device("m1", parent="a"))
+    scenario = Scenario.with_plugin([Device("m1", parent="a")])
     shared(scenario, "a")
     assert scenario.snapshot(UNITS).devices[0].message.startswith("a is used as instances: ")
     scenario.plugin([Device("m2", parent="a")], NIC, 2)
@@ -162,7 +158,7 @@ def test_plugins_that_name_no_physical_devices_share_ids_as_ever() -> None:
 
 
 def test_an_instance_that_is_destroyed_while_a_pod_holds_it_still_has_its_gpu() -> None:
-    scenario = whole(Device("MIG-1", parent="a"), B).run(pod("p", gpu=2))
+    scenario = Scenario.with_plugin([Device("MIG-1", parent="a"), B]).run(pod("p", gpu=2))
     scenario.lists([B])
     shared(scenario, "a")
     assert scenario.snapshot(UNITS).available == 0
@@ -207,7 +203,7 @@ class TestTooManyToCompare:
         assert (seen.available, seen.id_error) == (2, "")
 
     def test_a_pod_waits_and_who_holds_some_keeps_them(self) -> None:
-        scenario = whole(*self.wholes("d", 1)).run(pod("p", gpu=1))
+        scenario = Scenario.with_plugin(self.wholes("d", 1)).run(pod("p", gpu=1))
         scenario.lists(self.wholes("d", 7))
         scenario.run(pod("q", gpu=1))
         assert (scenario.held(), scenario.reasons()) == ({"p/main": ("d0",)}, {"q": "NotEnoughDevices"})

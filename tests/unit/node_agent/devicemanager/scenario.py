@@ -3,7 +3,7 @@
 Answers of plugins are events too: the test gives them, in the order it wants, or lets `answer_all` give the usual ones.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from inspect import signature
 from operator import attrgetter
 from typing import Any, Self

@@ -79,7 +79,7 @@ class ManagerMachine(RuleBasedStateMachine):
         self.a_process_begins()
         self.plugins_register(plugins)
 
-    def a_process_begins(self, checkpoint: Checkpoint | None = None, **more: bool) -> None:
+    def a_process_begins(self, checkpoint: Checkpoint | None = None, **more: Any) -> None:
         self.manager, self.twin = (DeviceManager(self.now, checkpoint, **self.options, **more) for _ in range(2))
         self.endpoints, self.calls = {}, []
 

@@ -1,5 +1,7 @@
 """Parts of physical devices: which of these the containers of a pod get parts of, by each rule, and what fits nowhere."""
 
+from collections.abc import Mapping
+
 import pytest
 from msgspec import structs
 from nodedevice_agent.devicemanager.allocation.parts import Parents
@@ -211,7 +213,7 @@ def beside_a_nic(topology: Topology, rules: PartRules, **nodes: int) -> Scenario
 
 
 class TestTopology:
-    def node(self, rules: PartRules, sizes: dict[str, int], nodes: dict[str, tuple[int, ...]]) -> Scenario:
+    def node(self, rules: PartRules, sizes: dict[str, int], nodes: Mapping[str, tuple[int, ...]]) -> Scenario:
         """Of such physical devices, on these NUMA nodes."""
         listed = parts(rules, **sizes).devices.values()
         devices = (structs.replace(part, numa_nodes=nodes.get(part.parent, ())) for part in listed)

@@ -7,10 +7,18 @@ agent wrote before it kept since when containers have their devices.
 import json
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import msgspec
-from nodedevice_agent.checkpoint.format import Data, checksum
+from msgspec import structs
+from nodedevice_agent.checkpoint import files
+from nodedevice_agent.checkpoint.format import Data, checksum, decode, encode
+from nodedevice_agent.devicemanager.records.allocations import Allocation
+from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint, JournalMark
 
+GPU = "example.com/gpu"
+# the position in the journal up to which a checkpoint includes it
+START = JournalMark("ours", 7)
 SAMPLES = Path(__file__).parent / "checkpoints"
 VERSION_2 = ["v2-no-pods", "v2-one-pod-no-numa", "v2-two-gpus-numa1"]
 WHOLE = [*VERSION_2, "v1-two-pods"]
@@ -34,12 +42,34 @@ def of(data: dict[str, Any], **more: Any) -> str:
     return json.dumps({"Data": data, "Checksum": summed, **more})
 
 
+def held_by(uid: str) -> Checkpoint:
+    """A pod has d0."""
+    return Checkpoint((Allocation(uid, "main", GPU, {-1: ("d0",)}, b"ok"),))
+
+
+def read(folder: Path) -> Checkpoint:
+    found = files.read(folder)
+    assert found is not None
+    return found
+
+
+def base(state: Checkpoint) -> Checkpoint:
+    """As a file at START gives it back."""
+    return decode(encode(structs.replace(state, journal=START)))
+
+
+def line(sequence: int | str = START.sequence + 1, **fields: Any) -> bytes:
+    """Of a journal, and summed up right, whatever is in it."""
+    content = json.dumps({"Generation": "ours", "Sequence": sequence, **fields}, separators=(",", ":")).encode()
+    return b"%08x %b\n" % (crc32(content), content)
+
+
 def entry(uid: str = "uid-a", ids: Any = None, **more: Any) -> dict[str, Any]:
     ids = {"0": ["d0"]} if ids is None else ids
     return {
         "PodUID": uid,
         "ContainerName": "main",
-        "ResourceName": "example.com/gpu",
+        "ResourceName": GPU,
         "DeviceIDs": ids,
         "AllocResp": "",
     } | more

@@ -4,7 +4,6 @@ checkpoints/agent-without-identities.json is of an agent that kept reasons only.
 """
 
 import json
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,9 +12,10 @@ from nodedevice_agent.checkpoint.format import decode, encode
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.devicemanager.records.cordons import Cordon, Cordons
 
-GPU, NIC = "example.com/gpu", "example.com/nic"
+from tests.unit.node_agent.checkpoint.samples import GPU, sample
+
+NIC = "example.com/nic"
 NOON = "2026-01-01T12:00:00Z"
-OLDER_AGENT = Path(__file__).parent / "checkpoints" / "agent-without-identities.json"
 CORDONS = Cordons("u1", {"d0": Cordon("fan", "alice", NOON), "*": Cordon()}, {"d1": Cordon("", "bob")})
 FULL = Checkpoint(registered={GPU: ("d0",)}, cordons={GPU: CORDONS})
 
@@ -39,8 +39,7 @@ def test_an_older_agent_reads_every_cordon() -> None:
 
 
 def test_cordons_without_notes_are_written_as_before() -> None:
-    text = OLDER_AGENT.read_text(encoding="utf-8").rstrip("\n")
-    found = decode(text)
+    found = decode(text := sample("agent-without-identities"))
     assert found.cordons == {
         GPU: Cordons("uid-nd", {"d3": Cordon("fan")}, {"d2": Cordon()}),
         NIC: Cordons("uid-ne", {"*": Cordon("loose cable")}),

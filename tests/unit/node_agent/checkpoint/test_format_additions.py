@@ -4,30 +4,25 @@ import json
 from typing import Any
 
 import pytest
+from msgspec import structs
 from nodedevice_agent.checkpoint.format import decode, encode
 from nodedevice_agent.devicemanager.records.allocations import MAX_SINCE, Allocation
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint, PluginSocket
 
-from tests.unit.node_agent.checkpoint.samples import sample
+from tests.unit.node_agent.checkpoint.samples import GPU, sample
 
-GPU = "example.com/gpu"
 GOOD = {"ResourceName": GPU, "Endpoint": "gpu.sock"}
+PLAIN = Checkpoint(registered={GPU: ("a",)})
+SOCKETS = (PluginSocket(GPU, "gpu.sock"), PluginSocket("example.com/nic", ".kept-nic.sock"))
 
 
-def test_the_boot_id_is_outside_the_checksum() -> None:
-    plain, booted = Checkpoint(registered={"r/r": ()}), Checkpoint(registered={"r/r": ()}, boot_id="boot-1")
-    assert json.loads(encode(plain))["Checksum"] == json.loads(encode(booted))["Checksum"]
-    assert decode(encode(booted)).boot_id == "boot-1"
-    assert "BootID" not in encode(plain)
-
-
-def test_sockets_survive_and_are_outside_the_checksum() -> None:
-    sockets = (PluginSocket(GPU, "gpu.sock"), PluginSocket("example.com/nic", ".kept-nic.sock"))
-    text = encode(Checkpoint(registered={GPU: ("a",)}, sockets=sockets))
-    assert decode(text).sockets == sockets
-    without = json.loads(encode(Checkpoint(registered={GPU: ("a",)})))
-    assert "Endpoints" not in without
-    assert json.loads(text)["Checksum"] == without["Checksum"]
+@pytest.mark.parametrize(("name", "more"), [("BootID", {"boot_id": "boot-1"}), ("Endpoints", {"sockets": SOCKETS})])
+def test_what_survives_and_is_outside_the_checksum(name: str, more: dict[str, Any]) -> None:
+    written = structs.replace(PLAIN, **more)
+    whole = json.loads(encode(written))
+    assert decode(json.dumps(whole)) == written
+    assert whole.pop(name)
+    assert whole == json.loads(encode(PLAIN))
 
 
 @pytest.mark.parametrize(
@@ -46,7 +41,7 @@ def test_sockets_survive_and_are_outside_the_checksum() -> None:
     ],
 )
 def test_invalid_sockets_are_ignored(written: Any, read: int) -> None:
-    document = {**json.loads(encode(Checkpoint(registered={GPU: ("a",)}))), "Endpoints": written}
+    document = {**json.loads(encode(PLAIN)), "Endpoints": written}
     assert decode(json.dumps(document)).sockets == (PluginSocket(GPU, "gpu.sock"),) * read
 
 
@@ -67,9 +62,7 @@ def held(field: str, *values: Any) -> Checkpoint:
         *(("Deliveries", "delivery", v, "") for v in (("nri", "nri"), ("kubelet", "nri"), ("", "none"))),
     ],
 )
-def test_what_is_known_of_entries_survives_and_is_outside_the_checksum(
-    name: str, field: str, values: tuple[Any, ...], none: Any
-) -> None:
+def test_what_is_known_of_entries_survives(name: str, field: str, values: tuple[Any, ...], none: Any) -> None:
     whole = json.loads(encode(held(field, *values)))
     assert [getattr(a, field) for a in decode(json.dumps(whole)).allocations] == [*values]
     assert whole.pop(name) == [*values]
@@ -126,10 +119,8 @@ def test_a_field_of_a_later_agent_is_ignored() -> None:
 
 def test_a_file_of_an_agent_that_did_not_keep_it() -> None:
     found = decode(sample("agent-without-since"))
-    assert [(a.pod_uid, a.device_ids, a.since) for a in found.allocations] == [
-        ("uid-a", ("d0",), 0),
-        ("uid-b", ("d1", "d2"), 0),
-    ]
+    shown = [(a.pod_uid, a.device_ids, a.since) for a in found.allocations]
+    assert shown == [("uid-a", ("d0",), 0), ("uid-b", ("d1", "d2"), 0)]
     assert (found.boot_id, found.sockets) == ("boot-1", (PluginSocket(GPU, "gpu.sock"),))
     assert encode(found) == sample("agent-without-since")
 
@@ -143,5 +134,4 @@ def test_a_file_of_an_agent_that_did_not_keep_it() -> None:
     ],
 )
 def test_of_gone_resources_only_names_are_read(written: str, read: tuple[str, ...]) -> None:
-    text = encode(Checkpoint())
-    assert decode(f'{text[:-1]},"Gone":{written}}}').gone == read
+    assert decode(f'{encode(Checkpoint())[:-1]},"Gone":{written}}}').gone == read

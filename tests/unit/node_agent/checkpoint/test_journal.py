@@ -2,8 +2,8 @@
 
 import json
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
-from zlib import crc32
 
 import pytest
 from hypothesis import given
@@ -18,8 +18,8 @@ from nodedevice_agent.devicemanager.runtime import UnlistedContainer
 from nodedevice_agent.devicemanager.static_pods import StaticPod
 from nodedevice_agent.identity import Identity
 
-GPU = "example.com/gpu"
-START = JournalMark("ours", 7)
+from tests.unit.node_agent.checkpoint.samples import GPU, START, base, entry, line
+
 ROOM = bytes(300)
 NOON = 1_767_614_400
 
@@ -59,31 +59,19 @@ _FILES = st.sampled_from([(), (("/dev/a", "c1:3"),), (("/dev/<", "c1:3"), ("/dev
 def checkpoints(draw: st.DrawFn) -> Checkpoint:
     holders = draw(_HOLDERS)
     uids = sorted({uid for uid in holders if uid is not None}, reverse=draw(st.booleans()))
-    allocations = [
-        held(
-            uid,
-            *(f"d{n}" for n, h in enumerate(holders) if h == uid),
-            response=draw(_RESPONSES),
-            since=draw(_SINCE),
-            files=draw(_FILES),
-        )
-        for uid in uids
-    ]
-    registered = draw(st.dictionaries(st.sampled_from([GPU, "a/b"]), _IDS, max_size=2))
-    sockets = draw(st.sampled_from([(), (PluginSocket(GPU, "gpu.sock"),)]))
-    pre_starts = tuple((uid, "main", GPU) for uid in uids if draw(st.booleans()))
-    unlisted = tuple(UnlistedContainer(uid, "main", f"c-{uid}", "s") for uid in uids if draw(st.booleans()))
-    cordons = draw(st.dictionaries(st.sampled_from([GPU, "a/b"]), _CORDONS, max_size=2))
-    static_pods = draw(st.sampled_from([(), (StaticPod("0" * 32, "kube-system", "é<"),)]))
+    allocations = []
+    for uid in uids:
+        ids = (f"d{n}" for n, h in enumerate(holders) if h == uid)
+        allocations.append(held(uid, *ids, response=draw(_RESPONSES), since=draw(_SINCE), files=draw(_FILES)))
     return Checkpoint(
         tuple(allocations),
-        registered,
+        draw(st.dictionaries(st.sampled_from([GPU, "a/b"]), _IDS, max_size=2)),
         "boot-1",
-        sockets,
-        pre_starts,
-        unlisted,
-        static_pods,
-        cordons,
+        draw(st.sampled_from([(), (PluginSocket(GPU, "gpu.sock"),)])),
+        tuple((uid, "main", GPU) for uid in uids if draw(st.booleans())),
+        tuple(UnlistedContainer(uid, "main", f"c-{uid}", "s") for uid in uids if draw(st.booleans())),
+        draw(st.sampled_from([(), (StaticPod("0" * 32, "kube-system", "é<"),)])),
+        draw(st.dictionaries(st.sampled_from([GPU, "a/b"]), _CORDONS, max_size=2)),
         possible_holders=draw(_POSSIBLE_HOLDERS),
         gone=draw(_GONE),
         part_sizes=draw(_PART_SIZES),
@@ -108,11 +96,6 @@ def journal_of(states: Sequence[Checkpoint]) -> tuple[list[bytes], list[Checkpoi
             lines.append(line)
             after.append(state)
     return lines, after
-
-
-def base(state: Checkpoint) -> Checkpoint:
-    """As a file gives it back."""
-    return decode(encode(structs.replace(state, journal=START)))
 
 
 STATES = st.lists(checkpoints(), min_size=1, max_size=6)
@@ -141,23 +124,20 @@ def test_any_bit_of_any_line_that_is_flipped_is_found() -> None:
     states = [Checkpoint((held("uid-a", "d0"), held(f"uid-{n}", "d1"))) for n in range(4)]
     before = base(states[0])
     whole = bytearray(b"".join(journal_of(states)[0]))
-    for room in (b"", ROOM):
-        for position in range(len(whole)):
-            for bit in range(8):
-                whole[position] ^= 1 << bit
-                with pytest.raises(CheckpointCorrupt):
-                    replayed(before, bytes(whole) + room)
-                whole[position] ^= 1 << bit
+    for room, position, bit in product((b"", ROOM), range(len(whole)), range(8)):
+        whole[position] ^= 1 << bit
+        with pytest.raises(CheckpointCorrupt):
+            replayed(before, bytes(whole) + room)
+        whole[position] ^= 1 << bit
 
 
 def test_a_flipped_bit_behind_the_lines_changes_nothing() -> None:
     states = [Checkpoint((held(uid, "d0"),)) for uid in ("uid-a", "uid-b")]
     whole = bytearray(b"".join(journal_of(states)[0]) + ROOM)
-    for position in range(len(whole) - len(ROOM), len(whole)):
-        for bit in range(8):
-            whole[position] ^= 1 << bit
-            assert replayed(base(states[0]), bytes(whole)).allocations == states[1].allocations
-            whole[position] ^= 1 << bit
+    for position, bit in product(range(len(whole) - len(ROOM), len(whole)), range(8)):
+        whole[position] ^= 1 << bit
+        assert replayed(base(states[0]), bytes(whole)).allocations == states[1].allocations
+        whole[position] ^= 1 << bit
 
 
 def without_some(octets: bytes, data: st.DataObject) -> bytes:
@@ -200,20 +180,11 @@ def test_nothing_differs_where_nothing_changed(state: Checkpoint) -> None:
     assert encode_change(state, structs.replace(state, allocations=tuple(reversed(state.allocations))), START) is None
 
 
-def test_a_device_that_goes_from_pod_to_pod_is_one_line() -> None:
-    before, after = Checkpoint((held("uid-a", "d0"),)), Checkpoint((held("uid-b", "d0"),))
-    lines, _ = journal_of([before, after])
-    assert len(lines) == 1
-    assert replayed(base(before), lines[0]).allocations == after.allocations
-
-
-def line(sequence: int | str = START.sequence + 1, **fields: Any) -> bytes:
-    """Summed up right, whatever is in it."""
-    content = json.dumps({"Generation": "ours", "Sequence": sequence, **fields}, separators=(",", ":")).encode()
-    return b"%08x %b\n" % (crc32(content), content)
-
-
-ENTRY = {"PodUID": "uid-b", "ContainerName": "main", "ResourceName": GPU, "DeviceIDs": {"-1": ["d0"]}, "AllocResp": ""}
+@pytest.mark.parametrize("after", [held("uid-b", "d0"), held("uid-a", "d0", since=NOON)], ids=["a pod", "a since"])
+def test_another_pod_or_since_of_a_device_is_one_line(after: Allocation) -> None:
+    before = Checkpoint((held("uid-a", "d0"),))
+    (line,), _ = journal_of([before, Checkpoint((after,))])
+    assert replayed(base(before), line).allocations == (after,)
 
 
 @pytest.mark.parametrize(
@@ -234,7 +205,7 @@ ENTRY = {"PodUID": "uid-b", "ContainerName": "main", "ResourceName": GPU, "Devic
         pytest.param(b"\n\n" + ROOM, "line 8 of the journal is damaged", id="no lines"),
         pytest.param(line(8).replace(b" {", b" ["), "line 8 of the journal is damaged", id="not JSON"),
         pytest.param(line("8"), "a line of the journal lacks a field", id="no number"),
-        pytest.param(line(PodDeviceEntries=[ENTRY]), "d0 is held by pods uid-a and uid-b", id="two holders"),
+        pytest.param(line(PodDeviceEntries=[entry("uid-b")]), "d0 is held by pods uid-a and uid-b", id="two holders"),
         pytest.param(line(PodDeviceEntries=[{}]), "a line of the journal lacks a field", id="an entry of nothing"),
         pytest.param(line(PodDeviceEntries=7), "a line of the journal lacks a field", id="no entries"),
         pytest.param(line(Released=[["a"]]), "a line of the journal lacks a field", id="no key"),
@@ -276,36 +247,28 @@ def test_journals_without_a_change(journal: bytes) -> None:
     ],
 )
 def test_an_invalid_since_costs_no_allocation(fields: dict[str, Any], read: int) -> None:
-    journal = line(PodDeviceEntries=[{**ENTRY, "DeviceIDs": {"-1": ["d1"]}}], **fields)
-    found = replayed(base(Checkpoint((held("uid-a", "d0", since=NOON - 1),))), journal).allocations
-    assert [(a.pod_uid, a.device_ids, a.since) for a in found] == [
-        ("uid-a", ("d0",), NOON - 1),
-        ("uid-b", ("d1",), read),
-    ]
-
-
-def test_a_since_alone_is_a_line() -> None:
-    before, after = Checkpoint((held("uid-a", "d0"),)), Checkpoint((held("uid-a", "d0", since=NOON),))
-    lines, _ = journal_of([before, after])
-    assert replayed(base(before), lines[0]).allocations == after.allocations
+    journal = line(PodDeviceEntries=[entry("uid-b", {"-1": ["d1"]})], **fields)
+    first, second = replayed(base(Checkpoint((held("uid-a", "d0", since=NOON - 1),))), journal).allocations
+    assert (first.pod_uid, first.device_ids, first.since) == ("uid-a", ("d0",), NOON - 1)
+    assert (second.pod_uid, second.device_ids, second.since) == ("uid-b", ("d1",), read)
 
 
 def test_a_journal_beside_a_checkpoint_that_knows_of_none() -> None:
     """Another program wrote it, or the position in it was damaged."""
-    with pytest.raises(CheckpointCorrupt, match="does not name its position"):
-        replayed(Checkpoint(), line(1))
-    with pytest.raises(CheckpointCorrupt, match="does not name its position"):
-        replayed(Checkpoint(), line(1)[1:])
+    for journal in (line(1), line(1)[1:]):
+        with pytest.raises(CheckpointCorrupt, match="does not name its position"):
+            replayed(Checkpoint(), journal)
     assert replayed(Checkpoint(), line(1)[:-2] + ROOM) == Checkpoint()
 
 
 class TestMark:
+    PLAIN = Checkpoint(registered={GPU: ("a",)})
+
     def test_it_is_outside_the_checksum(self) -> None:
-        text = encode(Checkpoint(registered={GPU: ("a",)}, journal=START))
-        assert decode(text).journal == START
-        without = json.loads(encode(Checkpoint(registered={GPU: ("a",)})))
-        assert "Journal" not in without
-        assert json.loads(text)["Checksum"] == without["Checksum"]
+        without, marked = json.loads(encode(self.PLAIN)), json.loads(encode(base(self.PLAIN)))
+        assert decode(json.dumps(marked)).journal == START
+        assert marked.pop("Journal")
+        assert marked == without
 
     @pytest.mark.parametrize(
         "change",
@@ -319,7 +282,7 @@ class TestMark:
         ],
     )
     def test_a_damaged_position_is_refused(self, change: dict[str, Any]) -> None:
-        whole = json.loads(encode(Checkpoint(registered={GPU: ("a",)}, journal=START)))
+        whole = json.loads(encode(base(self.PLAIN)))
         with pytest.raises(CheckpointCorrupt, match=r"position in the journal is damaged|at `\$\.Journal|surrogate"):
             decode(json.dumps({**whole, "Journal": {**whole["Journal"], **change}}))
 
@@ -330,9 +293,8 @@ class TestMark:
 
     @pytest.mark.parametrize("written", ["x", 7, [], [1]])
     def test_a_value_of_another_kind_is_refused(self, written: Any) -> None:
-        whole = json.loads(encode(Checkpoint(registered={GPU: ("a",)})))
         with pytest.raises(CheckpointCorrupt, match=r"at `\$\.Journal"):
-            decode(json.dumps({**whole, "Journal": written}))
+            decode(json.dumps({**json.loads(encode(self.PLAIN)), "Journal": written}))
 
 
 def test_what_is_released_twice_is_released() -> None:

@@ -11,6 +11,7 @@ from itertools import chain
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from nodedevice_agent.checkpoint import long_files
 from nodedevice_agent.checkpoint.format import decode, encode
 from nodedevice_agent.checkpoint.long_files import MAX_RESPONSE_BYTES, MAX_RESPONSES_BYTES, decode_long
@@ -19,18 +20,14 @@ from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint, Checkp
 from nodedevice_api.device_ids import has_original, shown_id
 from nodedevice_api.names import DELIVERY_KUBELET
 
-from tests.unit.node_agent.checkpoint.samples import WHOLE, sample
+from tests.unit.node_agent.checkpoint.samples import GPU, WHOLE, entry, sample
 from tests.unit.node_agent.checkpoint.test_format_properties import ALLOCATIONS, TEXT
 
 CHECKPOINTS = st.builds(
     Checkpoint,
-    ALLOCATIONS.map(tuple).map(lambda found: tuple(Allocation(*_key(a), a.ids_by_numa, a.response) for a in found)),
+    ALLOCATIONS.map(lambda found: tuple(replace(a, since=0) for a in found)),
     st.dictionaries(TEXT, st.lists(TEXT).map(tuple), max_size=3),
 )
-
-
-def _key(allocation: Allocation) -> tuple[str, str, str]:
-    return allocation.key
 
 
 def reads(text: str, size: int) -> Callable[[int], bytes]:
@@ -89,30 +86,17 @@ def test_a_device_of_two_pods_is_refused() -> None:
 def test_the_longest_responses_are_left_out_each_and_in_sum() -> None:
     fits = MAX_RESPONSES_BYTES // MAX_RESPONSE_BYTES
     sizes = [MAX_RESPONSE_BYTES + 3, 4_194_303, *[MAX_RESPONSE_BYTES] * (fits + 2), 9]
-    held = [Allocation(f"p{n}", "c", "r/r", {0: (f"d{n}",)}, b"x" * size) for n, size in enumerate(sizes)]
-    found = decode_long(reads(text_of(held), 1 << 30))
+    responses = [base64.b64encode(b"x" * size).decode() for size in sizes]
+    held = [entry(f"p{n}", {"0": [f"d{n}"]}, AllocResp=response) for n, response in enumerate(responses)]
+    # a right checksum takes a second for each 5 MiB
+    document = {"Data": {"PodDeviceEntries": held, "RegisteredDevices": {}}, "Checksum": 1}
+    found = decode_long(reads(json.dumps(document, separators=(",", ":")), 1 << 30))
     kept = [len(a.response or b"") for a in found.checkpoint.allocations]
     assert kept[:2] == [0, 0]
     assert sum(kept) <= MAX_RESPONSES_BYTES
     assert kept.count(MAX_RESPONSE_BYTES) >= fits - 1
     assert {uid for uid, _, _ in found.unread} == {f"p{n}" for n, size in enumerate(kept) if not size}
-    assert found.unread["p1", "c", "r/r"] == 4_194_303
-
-
-def text_of(held: list[Allocation]) -> str:
-    """As encode(), without a checksum, which takes a second for each 5 MiB."""
-    entries = [
-        {
-            "PodUID": a.pod_uid,
-            "ContainerName": a.container,
-            "ResourceName": a.resource_name,
-            "DeviceIDs": a.ids_by_numa,
-            "AllocResp": base64.b64encode(a.response or b"").decode(),
-        }
-        for a in held
-    ]
-    data = {"PodDeviceEntries": entries, "RegisteredDevices": {}}
-    return json.dumps({"Data": data, "Checksum": 1}, separators=(",", ":"))
+    assert found.unread["p1", "main", GPU] == 4_194_303
 
 
 def test_beyond_the_devices_of_a_node_names_are_read_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,8 +21,9 @@ from nodedevice_agent.checkpoint.writer import CheckpointStore
 from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 
+from tests.unit.node_agent.checkpoint.samples import GPU, read
+
 JOURNAL = f"{FILE_NAME}.journal"
-GPU = "example.com/gpu"
 _STEPS = ("open", "write", "pwrite", "fsync", "fdatasync", "replace")
 
 
@@ -47,12 +48,12 @@ class Killed(BaseException):
 
 
 @contextmanager
-def killed_at(step: int, share: float, patched: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def killed_at(step: int, share: float) -> Iterator[list[str]]:
     """The process ends at that step, with this share of what it was about to write written.
 
     Yields the names of the steps, of which the last one is that.
     """
-    left = step
+    left, patched = step, pytest.MonkeyPatch()
     names: list[str] = []
 
     def stepping(name: str) -> Callable[..., Any]:
@@ -91,13 +92,12 @@ LIVES = st.lists(
 @settings(deadline=None)  # each example flushes a dozen files, which takes a busy disk a second
 @given(LIVES)
 def test_a_kill_at_any_step_loses_nothing_that_was_saved(lives: list[tuple[list[bool], int, float]]) -> None:
-    patched = pytest.MonkeyPatch()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         number = saved = -1
         for saves, step, share in lives:
             store = CheckpointStore(folder)
-            with killed_at(step, share, patched):
+            with killed_at(step, share):
                 for whole in saves:
                     number += 1
                     store.save(state(number), whole=whole)
@@ -109,9 +109,7 @@ def test_a_kill_at_any_step_loses_nothing_that_was_saved(lives: list[tuple[list[
 
 
 @pytest.mark.parametrize("lines", [1, 3])
-def test_a_kill_while_a_full_journal_is_replaced_loses_nothing(
-    tmp_path: Path, lines: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kill_while_a_full_journal_is_replaced(tmp_path: Path, lines: int, monkeypatch: pytest.MonkeyPatch) -> None:
     # a file is replaced in six steps, and then the journal in five: opened and thus empty, filled with zeros, flushed
     killed: list[str] = []
     for step, percent in product(range(7, 13), range(0, 101, 5)):
@@ -122,7 +120,7 @@ def test_a_kill_while_a_full_journal_is_replaced_loses_nothing(
         for number in range(lines + 1):
             store.save(state(number))
         monkeypatch.setattr(checkpoint_writer, "JOURNAL_BYTES", len((tmp_path / JOURNAL).read_bytes().rstrip(b"\0")))
-        with killed_at(step, percent / 100, pytest.MonkeyPatch()) as steps:
+        with killed_at(step, percent / 100) as steps:
             store.save(state(lines), whole=True)
         killed.append(steps[-1])
         monkeypatch.undo()
@@ -138,6 +136,10 @@ class OpenStore(CheckpointStore):
         super().__init__(folder)
         self.folder = folder
         self.journal = folder / JOURNAL
+
+    def save_each(self, *numbers: int) -> None:
+        for number in numbers:
+            self.save(state(number))
 
     def read(self) -> int:
         return number_of(checkpoint_file.read(self.folder))
@@ -167,29 +169,14 @@ class TestSaving:
         assert store.journal.stat().st_mode & 0o777 == 0o600
         assert store.journal.stat().st_size == checkpoint_writer.JOURNAL_BYTES
 
-    def test_a_line_costs_one_flush_and_nothing_else_and_a_file_all_it_takes(
-        self, store: OpenStore, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_line_costs_one_flush_and_nothing_else_and_a_file_all_it_takes(self, store: OpenStore) -> None:
         store.save(state(0))
-        steps: list[str] = []
-
-        def noted(name: str) -> Callable[..., Any]:
-            real = getattr(os, name)
-
-            def step(*arguments: Any) -> Any:
-                steps.append(name)
-                return real(*arguments)
-
-            return step
-
-        for name in _STEPS:
-            monkeypatch.setattr(os, name, noted(name))
-        store.save(state(1))
-        assert steps == ["pwrite", "fdatasync"]
-        steps.clear()
-        store.save(state(1), whole=True)
-        replacing = ["open", "write", "fsync", "replace", "open", "fsync"]
-        assert steps == replacing
+        with killed_at(1000, 1) as steps:
+            store.save(state(1))
+            assert steps == ["pwrite", "fdatasync"]
+            steps.clear()
+            store.save(state(1), whole=True)
+        assert steps == ["open", "write", "fsync", "replace", "open", "fsync"]
 
     def test_an_unchanged_state_is_not_written_again(self, store: OpenStore) -> None:
         for number in (0, 1):
@@ -199,21 +186,18 @@ class TestSaving:
             assert ((store.folder / FILE_NAME).stat().st_ino, store.journal.read_bytes()) == before
 
     def test_the_whole_file_includes_the_journal(self, store: OpenStore) -> None:
-        store.save(state(0))
-        store.save(state(1))
+        store.save_each(0, 1)
         store.save(state(1), whole=True)
         assert (store.alone(), store.is_whole) == (1, True)
         assert store.read() == 1
         store.save(state(2))
         assert (store.alone(), store.read()) == (1, 2)
 
-    def test_a_journal_that_is_half_full_is_emptied_with_the_whole_file(
+    def test_a_half_full_journal_is_emptied_with_a_file(
         self, store: OpenStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(checkpoint_writer, "JOURNAL_BYTES", 1000)
-        store.save(state(0))
-        for number in (1, 2):
-            store.save(state(number))
+        store.save_each(0, 1, 2)
         assert store.journal.read_bytes().strip(b"\0")
         store.save(state(2), whole=True)
         assert not store.journal.read_bytes().strip(b"\0")
@@ -232,8 +216,7 @@ class TestSaving:
 
     def test_a_line_that_just_fills_the_journal_is_one(self, store: OpenStore, monkeypatch: pytest.MonkeyPatch) -> None:
         # the second line is as long as the first
-        for number in (2, 3):
-            store.save(state(number))
+        store.save_each(2, 3)
         used = len(store.journal.read_bytes().rstrip(b"\0"))
         monkeypatch.setattr(checkpoint_writer, "JOURNAL_BYTES", 2 * used)
         store.save(state(2))
@@ -244,9 +227,7 @@ class TestSaving:
         store.save(state(0))
         big = Allocation("uid-0", "main", GPU, {-1: ("d0",)}, bytes(checkpoint_writer.JOURNAL_BYTES))
         store.save(Checkpoint((big,)))
-        found = checkpoint_file.read(store.folder)
-        assert found is not None
-        assert found.allocations == (big,)
+        assert read(store.folder).allocations == (big,)
 
 
 class TestTrouble:
@@ -254,24 +235,20 @@ class TestTrouble:
     def test_a_journal_that_cannot_be_written_costs_no_state(
         self, store: OpenStore, step: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
-        store.save(state(0))
-        store.save(state(1))
+        store.save_each(0, 1)
         monkeypatch.setattr(os, step, failing)
         for number in (2, 3):
             store.save(state(number))
             assert (store.alone(), store.is_whole) == (number, True)
-        assert [(r.levelno, r.__dict__["error"]) for r in caplog.records] == [
-            (logging.WARNING, "No space left on device")
-        ]
+        (record,) = caplog.records
+        assert (record.levelno, record.__dict__["error"]) == (logging.WARNING, "No space left on device")
         monkeypatch.undo()
-        store.save(state(4))
-        store.save(state(5))
+        store.save_each(4, 5)
         assert (store.read(), store.is_whole) == (5, False)
 
     def test_no_line_is_written_after_a_failed_file(self, store: OpenStore, monkeypatch: pytest.MonkeyPatch) -> None:
         """It is unknown then what is on disk, and a line continues from exactly that."""
-        store.save(state(0))
-        store.save(state(1))
+        store.save_each(0, 1)
         monkeypatch.setattr(os, "replace", failing)
         with pytest.raises(OSError, match="No space"):
             store.save(state(2), whole=True)
@@ -292,15 +269,13 @@ class TestTrouble:
 
 class TestEnd:
     def test_nothing_but_the_checkpoint_is_left_where_it_is_whole(self, store: OpenStore) -> None:
-        store.save(state(0))
-        store.save(state(1))
+        store.save_each(0, 1)
         store.save(state(1), whole=True)
         store.close()
         assert store.names() == [FILE_NAME]
 
     def test_a_journal_that_is_needed_stays(self, store: OpenStore) -> None:
-        store.save(state(0))
-        store.save(state(1))
+        store.save_each(0, 1)
         store.close()
         assert store.names() == [FILE_NAME, JOURNAL]
         assert store.read() == 1

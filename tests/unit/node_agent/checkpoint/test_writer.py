@@ -9,20 +9,19 @@ from pathlib import Path
 
 import pytest
 from msgspec import structs
-from nodedevice_agent.checkpoint import files as checkpoint_file
 from nodedevice_agent.checkpoint import writer as checkpoint_writer
 from nodedevice_agent.checkpoint.files import FILE_NAME
 from nodedevice_agent.checkpoint.format import decode
 from nodedevice_agent.checkpoint.writer import CheckpointStore, CheckpointWriter, Journal
-from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.lib import filesystem
 
 from tests.fakes.polling import PATIENCE_SECONDS, until
+from tests.unit.node_agent.checkpoint.samples import GPU, held_by, read
 
-
-def held_by(uid: str) -> Checkpoint:
-    return Checkpoint((Allocation(uid, "main", "example.com/gpu", {-1: ("d0",)}, b"ok"),))
+# of devices
+HEALTHY = structs.replace(held_by("uid-a"), registered={GPU: ("d0", "d1")})
+UNHEALTHY = structs.replace(HEALTHY, registered={GPU: ("d0",)})
 
 
 class Saving:
@@ -46,9 +45,7 @@ class Saving:
         await self.writer.close(PATIENCE_SECONDS)
 
     def read(self) -> Checkpoint:
-        read = checkpoint_file.read(self.folder)
-        assert read is not None
-        return read
+        return read(self.folder)
 
     def holder(self) -> str:
         return self.read().allocations[0].pod_uid
@@ -153,30 +150,23 @@ class TestLines:
 
     async def test_the_health_of_devices_waits_for_the_whole_file(self, begun: Saving) -> None:
         """A restart uses only the names of the resources; a name that is new is a line."""
-        healthy = structs.replace(held_by("uid-a"), registered={"example.com/gpu": ("d0", "d1")})
-        await begun.save(healthy)
-        await begun.save(structs.replace(healthy, registered={"example.com/gpu": ("d0",)}))
-        assert begun.read().registered == healthy.registered
+        await begun.save(HEALTHY)
+        await begun.save(UNHEALTHY)
+        assert begun.read().registered == HEALTHY.registered
         await begun.close()
         assert begun.alone().registered == begun.state.registered
 
-    async def test_the_health_of_devices_alone_makes_the_whole_file_follow(
-        self, saving: Saving, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_health_alone_makes_the_file_follow(self, saving: Saving, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(checkpoint_writer, "HEALTH_AFTER_SECONDS", 0.01)
-        healthy = structs.replace(held_by("uid-a"), registered={"example.com/gpu": ("d0", "d1")})
-        await saving.save(healthy)
-        await saving.save(structs.replace(healthy, registered={"example.com/gpu": ("d0",)}))
+        await saving.save(HEALTHY)
+        await saving.save(UNHEALTHY)
         await until(lambda: saving.alone().registered == saving.state.registered)
 
     async def test_a_line_makes_it_follow_sooner(self, saving: Saving, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(checkpoint_writer, "HEALTH_AFTER_SECONDS", 3600.0)
         monkeypatch.setattr(checkpoint_writer, "WHOLE_AFTER_SECONDS", 0.01)
-        healthy = structs.replace(held_by("uid-a"), registered={"example.com/gpu": ("d0", "d1")})
-        await saving.save(healthy)
-        unhealthy = structs.replace(healthy, registered={"example.com/gpu": ("d0",)})
-        await saving.save(unhealthy)
-        await saving.save(structs.replace(unhealthy, allocations=held_by("uid-b").allocations))
+        for state in (HEALTHY, UNHEALTHY, structs.replace(UNHEALTHY, allocations=held_by("uid-b").allocations)):
+            await saving.save(state)
         await until(lambda: saving.alone().registered == saving.state.registered)
 
     async def test_changes_during_a_write_share_one_line(self, begun: Saving, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,9 +255,7 @@ def test_while_the_file_cannot_be_written_the_journal_has_the_changes(
         patched.setattr(filesystem, "replace_durably", full)
         for uid in ("q", "r"):
             store.save(held_by(uid), whole=True)
-            found = checkpoint_file.read(tmp_path)
-            assert found is not None
-            assert (found.allocations[0].pod_uid, store.is_whole) == (uid, False)
+            assert (read(tmp_path).allocations[0].pod_uid, store.is_whole) == (uid, False)
     [record] = [record.__dict__ for record in caplog.records]
     assert (record["path"], record["error"]) == (str(tmp_path / FILE_NAME), "No space left on device")
     store.save(held_by("s"), whole=True)

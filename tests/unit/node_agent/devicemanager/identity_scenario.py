@@ -17,6 +17,13 @@ def offers(scenario: Scenario, name: str, *devices: Device, endpoint: int = 0) -
     scenario.plugin(devices, name, number, own(name))
 
 
+def offering(*devices: Device, name: str = GPU) -> Scenario:
+    """One whose built-in plugin lists these."""
+    scenario = Scenario()
+    offers(scenario, name, *devices)
+    return scenario
+
+
 def device(name: str, *identity: str, shared: bool = False, aliases: tuple[str, ...] = ()) -> Device:
     return Device(name, identity=identity, is_shared=shared, aliases=aliases)
 

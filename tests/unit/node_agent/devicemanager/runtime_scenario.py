@@ -1,6 +1,6 @@
 """A scenario with a container runtime: its requests and events, one a line."""
 
-from typing import Any
+from typing import Any, Self
 
 from nodedevice_agent.devicemanager.effects import CallPreStart, Effect
 from nodedevice_agent.devicemanager.runtime import ContainerState, RunningContainer, Sandbox, shown_settings
@@ -43,6 +43,13 @@ class RuntimeScenario(Scenario):
         )
         self.injection = Injection(self.manager, hooks, kubelets)
         self.runtime = ContainerEvents(self.manager)
+
+    @classmethod
+    def synced(cls, *args: Any, **options: Any) -> Self:
+        """With a runtime that has no container."""
+        scenario = cls(*args, **options)
+        scenario.sync()
+        return scenario
 
     def settled(self) -> list[Effect]:
         """What follows from an event of the runtime."""

@@ -3,7 +3,7 @@
 Answers of plugins are events too: the test gives them, in the order it wants, or lets `answer_all` give the usual ones.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from inspect import signature
 from operator import attrgetter
 from typing import Any, Self
@@ -31,12 +31,18 @@ SAME = PartRules(Placement.SAME_PARENT)
 # health of a device
 SICK, WELL = False, True
 WITH_PREFERENCES = PluginOptions(get_preferred_allocation_available=True)
+# how the API says that a pod is over
+ENDS = ("gone", "over", "not in the list")
 
 
 def container(name: str = "main", kind: ContainerKind = ContainerKind.APP, gpu: int = 0, nic: int = 0) -> Container:
     """A container that requests so many of each; 0 is left out, as in decoded limits."""
     limits = {GPU: gpu, NIC: nic}
     return Container(name, kind, {name: count for name, count in limits.items() if count})
+
+
+def app(name: str, gpu: int = 1, nic: int = 0) -> Container:
+    return container(name, gpu=gpu, nic=nic)
 
 
 def init(name: str, gpu: int = 1, nic: int = 0) -> Container:
@@ -88,6 +94,11 @@ def device_ids(count: int) -> list[str]:
     return [f"d{index}" for index in range(count)]
 
 
+def ids(digits: str) -> tuple[str, ...]:
+    """The devices of these digits."""
+    return tuple(f"d{digit}" for digit in digits)
+
+
 def happen(manager: DeviceManager, event: str, *args: Any, now: float) -> list[Effect]:
     """An event of the manager, or of a part of it, by its name, settled."""
     handle = attrgetter(event)(manager)
@@ -107,12 +118,12 @@ class Scenario:
 
     @classmethod
     def with_plugin(
-        cls, devices: Devices, nics: Sequence[str] = (), options: PluginOptions | None = None, **more: Any
+        cls, devices: Devices, nics: Devices = (), options: PluginOptions | None = None, **more: Any
     ) -> Self:
         """With a plugin of GPUs, and one of network cards if there are any. more: for the manager."""
         scenario = cls(**more)
         scenario.plugin(devices, options=options)
-        if nics:
+        if nics != ():
             scenario.plugin(nics, NIC, 2)
         return scenario
 
@@ -156,6 +167,16 @@ class Scenario:
     def gone(self, uid: str) -> list[Effect]:
         return self.happens("pod_events.gone", uid)
 
+    def ends(self, pod: Pod, how: str, *others: Pod) -> list[Effect]:
+        """One of ENDS; others: the pods that the API still has."""
+        match how:
+            case "gone":
+                return self.gone(pod.uid)
+            case "over":
+                return self.see(structs.replace(pod, has_ended=True))
+            case _:
+                return self.happens("pod_events.synced", [*others])
+
     def passes(self, seconds: float) -> list[Effect]:
         """Time passes; tick() is called at the deadlines of the manager alone."""
         until = self.now + seconds
@@ -197,6 +218,12 @@ class Scenario:
     def held(self, name: str = GPU) -> dict[str, tuple[str, ...]]:
         """Device IDs by `uid/container`."""
         return {f"{a.pod_uid}/{a.container}": a.device_ids for a in self.manager.book.of_resource(name)}
+
+    def registered(self, name: str = GPU) -> dict[str, Any]:
+        """The condition that says whether a plugin serves it."""
+        shown = status(self, {}, "2026-01-05T00:00:00Z", name=name)
+        (found,) = (condition for condition in shown["conditions"] if condition["type"] == "Registered")
+        return dict(found)
 
     def reasons(self, name: str = GPU) -> dict[str, str]:
         """The reason of each pending pod, by UID."""

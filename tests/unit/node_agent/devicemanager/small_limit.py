@@ -14,7 +14,6 @@ from tests.unit.node_agent.devicemanager.scenario import Scenario, status
 from tests.unit.node_agent.kube import crd_rules
 
 MOST, SMALL = 100, 10
-TIME = "2026-01-05T00:00:00Z"
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +31,6 @@ def taken(effects: Iterable[Effect]) -> list[TakeList]:
 
 
 def is_refused(scenario: Scenario, name: str) -> bool:
-    shown = status(scenario, {}, TIME, name=name)
-    assert crd_rules.problems(shown) == []
-    (registered,) = (c for c in shown["conditions"] if c["type"] == "Registered")
-    return (registered["status"], registered["reason"]) == ("True", "DevicesRefused")
+    assert crd_rules.problems(status(scenario, {}, "2026-01-05T00:00:00Z", name=name)) == []
+    shown = scenario.registered(name)
+    return (shown["status"], shown["reason"]) == ("True", "DevicesRefused")

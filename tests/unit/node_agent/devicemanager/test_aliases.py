@@ -5,10 +5,6 @@ from nodedevice_agent.devicemanager.resources.devices import Device, ListedDevic
 from nodedevice_api.parts import PartRules
 
 
-def listed(*devices: Device) -> ListedDevices:
-    return accept(devices)
-
-
 def names(found: ListedDevices) -> dict[str, tuple[str, ...]]:
     """Aliases by ID."""
     return {device_id: device.aliases for device_id, device in found.devices.items()}
@@ -18,25 +14,25 @@ A = Device("a", False, (1,), aliases=("b", "c", "d"), identity=("c1:9",), is_sha
 
 
 def test_the_first_known_alias_counts_and_the_others_stay_aliases() -> None:
-    assert names(as_known(listed(A), {"c", "d"})) == {"c": ("a", "b", "d")}
-    assert names(as_known(listed(A), {"d", "b"})) == {"b": ("a", "c", "d")}
-    assert names(as_known(listed(A), {"d"})) == {"d": ("a", "b", "c")}
+    assert names(as_known(accept([A]), {"c", "d"})) == {"c": ("a", "b", "d")}
+    assert names(as_known(accept([A]), {"d", "b"})) == {"b": ("a", "c", "d")}
+    assert names(as_known(accept([A]), {"d"})) == {"d": ("a", "b", "c")}
 
 
 def test_an_alias_that_reads_like_a_part_makes_none() -> None:
-    (found,) = as_known(listed(Device("a", aliases=("b-1",))), {"b-1"}).devices.values()
+    (found,) = as_known(accept([Device("a", aliases=("b-1",))]), {"b-1"}).devices.values()
     assert (found.id, found.parent) == ("b-1", "")
 
 
 def test_its_own_id_comes_before_any_alias() -> None:
-    before = listed(A, Device("x"))
+    before = accept([A, Device("x")])
     assert as_known(before, {"a", "b"}) is before
     assert as_known(before, {"x"}) is before
     assert as_known(before, set()) is before
 
 
 def test_a_list_keeps_its_order_and_the_rest_of_it() -> None:
-    found = as_known(listed(Device("z"), A, Device("m")), {"c"})
+    found = as_known(accept([Device("z"), A, Device("m")]), {"c"})
     assert [*found.devices] == ["z", "c", "m"]
     assert found.ids == ("c", "m", "z")
 
@@ -44,10 +40,10 @@ def test_a_list_keeps_its_order_and_the_rest_of_it() -> None:
 def test_an_id_has_one_device() -> None:
     other = Device("e", aliases=("b", "f"))
     # another device is listed so
-    assert names(as_known(listed(A, Device("b")), {"b", "c"})) == {"c": ("a", "b", "d"), "b": ()}
+    assert names(as_known(accept([A, Device("b")]), {"b", "c"})) == {"c": ("a", "b", "d"), "b": ()}
     # two have it as an alias
-    assert names(as_known(listed(A, other), {"b"})) == {"b": ("a", "c", "d"), "e": ("b", "f")}
-    assert names(as_known(listed(A, other), {"b", "f"})) == {"b": ("a", "c", "d"), "f": ("e", "b")}
+    assert names(as_known(accept([A, other]), {"b"})) == {"b": ("a", "c", "d"), "e": ("b", "f")}
+    assert names(as_known(accept([A, other]), {"b", "f"})) == {"b": ("a", "c", "d"), "f": ("e", "b")}
 
 
 class TestParts:
@@ -63,9 +59,8 @@ class TestParts:
         found = as_known(self.listed(), {"older-1"})
         assert names(found) == {f"older-{n}": (f"new-{n}", f"old-{n}") for n in range(3)}
         assert found.by_parent == {"older": ["older-0", "older-1", "older-2"]}
-        assert {name: (device.id, device.part_size) for name, device in found.parents.items()} == {
-            "older": ("older", "1Gi")
-        }
+        (parent,) = found.parents.values()
+        assert (*found.parents, parent.id, parent.part_size) == ("older", "older", "1Gi")
         assert found.part_rules == PartRules()
 
     def test_one_that_is_held_by_its_own_id_keeps_all_that_are_not_held(self) -> None:
@@ -85,8 +80,7 @@ class TestParts:
         assert [*as_known(before, set(), {"older-1"}).devices] == ["older-0", "older-1", "older-2"]
 
     def test_another_device_beside_it_stays(self) -> None:
-        other = Device("other-0", parent="other", aliases=("else-0",))
-        found = as_known(self.listed(other), {"old-2"})
+        found = as_known(self.listed(Device("other-0", parent="other", aliases=("else-0",))), {"old-2"})
         assert set(found.by_parent) == {"old", "other"}
         assert [*found.parents] == ["old"]
 

@@ -13,6 +13,7 @@ from tests.unit.node_agent.devicemanager.scenario import GPU, Scenario, calls, i
 NOON = "2026-01-01T12:00:00Z"
 FAN = {"d0": Cordon("fan", "alice", NOON)}
 NOTHING = Cordon()
+OTHER = {"d1": NOTHING}
 SET = Cordons("u1", FAN)
 KEPT = Cordons("", {}, FAN)
 
@@ -28,18 +29,10 @@ KEPT = Cordons("", {}, FAN)
         pytest.param(SET, "u2", {"d0": NOTHING}, Cordons("u2", {"d0": NOTHING}), id="another that has it already"),
         pytest.param(KEPT, "", {}, KEPT, id="there is still none"),
         pytest.param(KEPT, "u2", {}, Cordons("u2", {}, FAN), id="a new object"),
-        pytest.param(
-            KEPT, "u2", {"d1": NOTHING}, Cordons("u2", {"d1": NOTHING}, FAN), id="a new one with another cordon"
-        ),
+        pytest.param(KEPT, "u2", OTHER, Cordons("u2", OTHER, FAN), id="a new one with another cordon"),
         pytest.param(Cordons("u2", {}, FAN), "u2", {}, Cordons("u2", {}, FAN), id="not set again yet"),
         pytest.param(Cordons("u2", {}, FAN), "u2", FAN, Cordons("u2", FAN), id="set again"),
-        pytest.param(
-            Cordons("u2", {"d1": NOTHING}, FAN),
-            "u3",
-            {},
-            Cordons("u3", {}, {**FAN, "d1": NOTHING}),
-            id="and deleted again",
-        ),
+        pytest.param(Cordons("u2", OTHER, FAN), "u3", {}, Cordons("u3", {}, FAN | OTHER), id="and deleted again"),
     ],
 )
 def test_after_the_object_was_seen(before: Cordons, uid: str, in_spec: dict[str, Cordon], after: Cordons) -> None:
@@ -124,12 +117,8 @@ def test_the_notes_are_shown_and_what_is_shown_is_read() -> None:
 def test_who_cordoned_it_is_shown_of_each_device() -> None:
     scenario = Scenario.with_plugin(3)
     scenario.happens("table.cordoned", GPU, "u1", {**FAN, "d1": NOTHING})
-    shown = status(scenario, {}, "now")["devices"]
-    assert [(d.get("cordonedSince"), d.get("cordonedBy")) for d in shown] == [
-        ("now", "alice"),
-        ("now", None),
-        (None, None),
-    ]
+    shown = [(d.get("cordonedSince"), d.get("cordonedBy")) for d in status(scenario, {}, "now")["devices"]]
+    assert shown == [("now", "alice"), ("now", None), (None, None)]
     scenario.happens("table.cordoned", GPU, "u2", {"*": Cordon(by="bob")})
     assert [d["cordonedBy"] for d in status(scenario, {}, "now")["devices"]] == ["alice", "bob", "bob"]
 
@@ -145,7 +134,7 @@ def test_is_free_once_it_was_set_again_and_removed() -> None:
 
 
 def test_survives_a_restart_and_is_not_removed_by_a_new_object() -> None:
-    after = Scenario(cordoned().manager.checkpoint(), waits_for_cordons=True)
+    after = cordoned().restarted(waits_for_cordons=True)
     after.plugin(["d0", "d1"])
     assert after.snapshot().cordoned == 1
     after.cordon(GPU, [], "u2")
@@ -153,15 +142,13 @@ def test_survives_a_restart_and_is_not_removed_by_a_new_object() -> None:
 
 
 def test_survives_while_no_plugin_serves_the_resource() -> None:
-    before = Scenario(Checkpoint(cordons={GPU: SET}))
-    after = Scenario(before.manager.checkpoint())
+    after = Scenario(Checkpoint(cordons={GPU: SET})).restarted()
     after.plugin(["d0", "d1"])
     assert after.snapshot().cordoned == 1
 
 
 def test_is_recovered_with_a_lost_checkpoint() -> None:
-    scenario = Scenario(is_recovering=True, waits_for_cordons=True)
-    scenario.plugin(["d0", "d1"])
+    scenario = Scenario.with_plugin(["d0", "d1"], is_recovering=True, waits_for_cordons=True)
     scenario.happens("recovered", Checkpoint((), {GPU: ()}, cordons={GPU: Cordons("u1", {}, FAN)}))
     scenario.cordon(GPU, [], "u1")
     assert scenario.snapshot().available == 1
@@ -208,14 +195,14 @@ def test_a_cordoned_device_goes_by_the_id_that_is_cordoned() -> None:
 
 
 def test_a_cordon_of_another_id_is_one_of_a_held_device() -> None:
-    scenario = Scenario.with_plugin([Device("port", aliases=("serial",)), Device("z", aliases=("other",))])
-    scenario.run(pod("p", gpu=1))
+    others = [Device("z", aliases=("other",))]
+    scenario = Scenario.with_plugin([Device("port", aliases=("serial",)), *others]).run(pod("p", gpu=1))
     assert scenario.held() == {"p/main": ("port",)}
     scenario.cordon(GPU, ["serial"])
     seen = scenario.snapshot()
     assert ([view.id for view in seen.devices if view.cordoned], seen.cordoned, seen.available) == (["port"], 1, 1)
     # also when it is not listed any more
-    scenario.lists([Device("z", aliases=("other",))])
+    scenario.lists(others)
     scenario.cordon(GPU, ["port"])
     assert [view.id for view in scenario.snapshot().devices if view.cordoned] == ["port"]
 
@@ -223,8 +210,7 @@ def test_a_cordon_of_another_id_is_one_of_a_held_device() -> None:
 def test_who_cordoned_no_device_is_named() -> None:
     scenario = Scenario.with_plugin(2)
     scenario.happens("table.cordoned", GPU, "u1", {"d7": Cordon(by="alice"), "d8": NOTHING})
-    [registered] = [c for c in status(scenario, {}, "now")["conditions"] if c["type"] == "Registered"]
-    assert registered["message"] == (
+    assert scenario.registered()["message"] == (
         "spec.cordonedDevices has IDs that the device plugin does not list: d7 (by alice), d8; correct or remove them"
     )
 

@@ -50,7 +50,7 @@ class TestCounting:
         assert "d0" in flapping.damped
 
     def test_a_device_that_stays_as_it_is_has_no_change_whatever_others_do(self) -> None:
-        flapping = FlapDamping(DEFAULT, "r", Deadlines())
+        flapping = after()
         for at, health in enumerate([SICK, WELL, SICK, WELL]):
             before, now = (accept([Device("d0", each), Device("d1", SICK)]) for each in (not health, health))
             flapping.record(before, now, at)
@@ -66,11 +66,9 @@ class TestCounting:
         ],
     )
     def test_a_device_that_leaves_the_list_or_comes_back_changes(self, lists: list[int], is_damped: bool) -> None:
-        flapping, before = FlapDamping(DEFAULT, "r", Deadlines()), NO_DEVICES
-        for at, count in enumerate(lists):
-            now = accept(Device(f"d{index}") for index in range(count))
+        flapping, steps = after(), [NO_DEVICES, *(accept([Device("d0")] * count) for count in lists)]
+        for at, (before, now) in enumerate(itertools.pairwise(steps)):
             flapping.record(before, now, at)
-            before = now
         assert ("d0" in flapping.damped) is is_damped
 
     def test_health_and_presence_count_together(self) -> None:
@@ -79,7 +77,7 @@ class TestCounting:
         assert set(flapping.damped) == {"d0"}
 
     def test_ever_new_devices_are_forgotten(self) -> None:
-        flapping = FlapDamping(DEFAULT, "r", Deadlines())
+        flapping = after()
         lists = [accept(Device(f"{at}-{index}") for index in range(4)) for at in range(500)]
         tracemalloc.start()
         try:
@@ -136,11 +134,9 @@ def test_the_message_changes_rarely() -> None:
 
 
 def test_with_damped_devices_that_are_absent_a_list_keeps_its_errors() -> None:
-    flapping, here, gone = FlapDamping(DEFAULT, "r", Deadlines()), accept([Device("d0")]), NO_DEVICES
-    for at in range(4):
-        before, now = (here, gone) if at % 2 == 0 else (gone, here)
-        flapping.record(before, now, at)
-    flapping.record(here, gone, 4)
+    flapping, here = after(), accept([Device("d0")])
+    for at in range(5):
+        flapping.record(*((here, NO_DEVICES) if at % 2 == 0 else (NO_DEVICES, here)), at)
     left = ListedDevices({"d1": Device("d1")}, "an ID is empty", "the driver is old")
     found = flapping.with_absent(left)
     assert sorted(found.devices) == ["d0", "d1"]

@@ -18,11 +18,9 @@ def test_the_damping_of_each_device_ends_in_its_time() -> None:
         scenario.lists(Device(other, other != name) for other in ("d0", "d1"))
         scenario.lists(2)
         scenario.passes(5)
-    healthy = [scenario.snapshot().healthy]
-    for _ in range(2):
+    for healthy in (1, 2, 2):
+        assert scenario.snapshot().healthy == healthy
         scenario.passes(5)
-        healthy.append(scenario.snapshot().healthy)
-    assert healthy == [1, 2, 2]
 
 
 class TestInTheManager:
@@ -45,8 +43,7 @@ class TestInTheManager:
     def test_it_is_allocated_again_after_damping(self) -> None:
         scenario = Scenario.with_plugin(["d0", "d1"])
         self.flap(scenario, SICK, WELL, SICK, WELL)
-        scenario.run(pod("p", gpu=2))
-        assert scenario.reasons() == {"p": "NotEnoughDevices"}
+        assert scenario.run(pod("p", gpu=2)).reasons() == {"p": "NotEnoughDevices"}
         assert scenario.passes(9.9) == []
         effects = scenario.passes(0.1)
         assert GPU in published(effects)
@@ -87,11 +84,10 @@ class TestInTheManager:
     def test_capacity_does_not_jump_with_the_list(self) -> None:
         scenario = Scenario.with_plugin(8)
         seen = []
-        for _ in range(30):
-            for count in (1, 8):
-                self.list_in_turn(scenario, count)
-                now = scenario.snapshot()
-                seen.append((now.total, now.healthy, now.available))
+        for count in [1, 8] * 30:
+            self.list_in_turn(scenario, count)
+            now = scenario.snapshot()
+            seen.append((now.total, now.healthy, now.available))
         assert seen[:2] == [(1, 1, 1), (8, 8, 8)]
         assert set(seen[2:]) == {(8, 1, 1)}
         assert {(view.reason, view.present) for view in scenario.snapshot().unhealthy} == {("Flapping", True)}
@@ -104,8 +100,7 @@ class TestInTheManager:
         scenario.passes(9.8)
         assert scenario.snapshot().available == 1
         assert GPU in published(scenario.passes(0.2))
-        now = scenario.snapshot()
-        assert (now.total, now.available) == (last, last)
+        assert (scenario.snapshot().total, scenario.snapshot().available) == (last, last)
 
     def test_a_pod_gets_no_device_that_is_not_listed_at_the_moment(self) -> None:
         scenario = Scenario.with_plugin(2)
@@ -133,40 +128,36 @@ class TestVeryManyAtOnce:
 
     MANY = MOST_AT_ONCE + 1
 
-    def many(self, scenario: Scenario, *healths: bool, but: int = 0) -> None:
+    def change(self, scenario: Scenario, *healths: bool, of: int = MANY, total: int = MANY) -> None:
+        """So many change together, of so many."""
         for health in healths:
             scenario.passes(1)
-            scenario.lists(Device(f"d{index}", health or index < but) for index in range(self.MANY + but))
+            scenario.lists(Device(f"d{index}", health or index >= of) for index in range(total))
 
     def test_is_a_change_of_all(self) -> None:
         scenario = Scenario.with_plugin(self.MANY)
-        self.many(scenario, SICK, WELL)
+        self.change(scenario, SICK, WELL)
         assert scenario.snapshot().available == self.MANY, "the first recovery takes effect at once"
-        self.many(scenario, SICK, WELL)
+        self.change(scenario, SICK, WELL)
         now = scenario.snapshot()
         assert (now.total, now.healthy, now.available) == (self.MANY, 0, 0)
         assert availability.free(scenario.manager.resources[GPU]) == ()
         assert len(now.devices) == self.MANY
         assert {(view.healthy, view.reason) for view in now.devices} == {(False, "Flapping")}
         assert "3 times or more" in now.unhealthy[0].message
-        scenario.run(pod("p", gpu=1))
-        assert scenario.reasons() == {"p": "NotEnoughDevices"}
+        assert scenario.run(pod("p", gpu=1)).reasons() == {"p": "NotEnoughDevices"}
         assert GPU in published(scenario.passes(10))
         assert scenario.snapshot().available == self.MANY
 
     def test_a_few_less_are_counted_one_by_one(self) -> None:
-        scenario = Scenario.with_plugin(MOST_AT_ONCE + 1)
-        for health in (SICK, WELL, SICK):
-            scenario.passes(1)
-            scenario.lists(Device(f"d{index}", health or index == 0) for index in range(MOST_AT_ONCE + 1))
+        scenario = Scenario.with_plugin(self.MANY)
+        self.change(scenario, SICK, WELL, SICK, of=self.MANY - 1)
         assert scenario.snapshot().healthy == 1
 
     def test_a_damped_one_that_leaves_with_many_stays_listed(self) -> None:
         scenario = Scenario.with_plugin(self.MANY + 1)
-        for health in (SICK, WELL, SICK, WELL, SICK):
-            scenario.passes(1)
-            scenario.lists(Device(f"d{index}", health or index > 0) for index in range(self.MANY + 1))
-        scenario.lists(Device(f"d{index}") for index in range(self.MANY, self.MANY + 1))
+        self.change(scenario, SICK, WELL, SICK, WELL, SICK, of=1, total=self.MANY + 1)
+        scenario.lists([f"d{self.MANY}"])
         assert "d0" in scenario.manager.resources[GPU].devices
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 from nodedevice_agent.devicemanager.container_edits import AllocateResponse, ContainerEdits, DeviceFile
+from nodedevice_agent.devicemanager.effects import Effect
 from nodedevice_agent.devicemanager.other_holders import Holder
 from nodedevice_agent.devicemanager.resources import availability
 from nodedevice_agent.devicemanager.resources.connections import BUILT_IN, PluginOptions
@@ -23,19 +24,33 @@ def line(**more: Any) -> Device:
     return Device("line", identity=("c188:0",), files=(("/dev/ttyUSB0", "c188:0"),), **more)
 
 
+def with_nics(*devices: Device, options: PluginOptions = OWN) -> RuntimeScenario:
+    scenario = RuntimeScenario.synced()
+    scenario.plugin(devices, NIC, 2, options)
+    return scenario
+
+
+def gives(scenario: RuntimeScenario, effects: list[Effect], path: str = LINE.path) -> list[Effect]:
+    """A plugin answers its call with that file. Returns what follows."""
+    (call,) = calls(effects)
+    edits = ContainerEdits(devices=(DeviceFile(path, path, "rw"),))
+    return scenario.happens("allocated", call.ticket, AllocateResponse(b"files", edits))
+
+
+def starts_with(scenario: RuntimeScenario, *files: RuntimeDevice) -> None:
+    """A container of pod p starts, and the runtime shows these in it."""
+    scenario.start(container("p", annotations=scenario.create("p").annotations, devices=files), "p")
+
+
 def running_with_the_file(device: RuntimeDevice = LINE, *listed_before: Device) -> RuntimeScenario:
     """Pod p runs with a file that a foreign plugin of GPUs gave it."""
-    scenario = RuntimeScenario()
-    scenario.sync()
+    scenario = RuntimeScenario.synced()
     if listed_before:
         scenario.plugin(listed_before, NIC, 2, OWN)
         assert availability.free(scenario.manager.resources[NIC]) == ("line",)
     scenario.plugin(["d0"])
-    (call,) = calls(scenario.see(pod("p", gpu=1)))
-    edits = ContainerEdits(devices=(DeviceFile(device.path, "/dev/ttyUSB0", "rw"),))
-    scenario.happens("allocated", call.ticket, AllocateResponse(b"foreign", edits))
-    made = scenario.create("p")
-    scenario.start(container("p", annotations=made.annotations, devices=(device,)), "p")
+    gives(scenario, scenario.see(pod("p", gpu=1)))
+    starts_with(scenario, device)
     return scenario
 
 
@@ -64,13 +79,8 @@ def test_it_counts_against_no_device(number: int, is_shared: bool) -> None:
 
 
 def test_a_device_whose_number_has_passed_to_the_next_one_is_not_that_one() -> None:
-    first, second = (
-        Device(name, identity=("c188:0", f"/usb/1:2:{serial}/1.0/x")) for name, serial in (("a", "A"), ("b", "B"))
-    )
-    scenario = RuntimeScenario()
-    scenario.sync()
-    scenario.plugin([first], NIC, 2, OWN)
-    scenario.run(pod("p", nic=1))
+    first, second = (Device(name, identity=("c188:0", f"/usb/1:2:{name}/1.0/x")) for name in "ab")
+    scenario = with_nics(first).run(pod("p", nic=1))
     scenario.start(scenario.create("p"), "p")
     scenario.lists([second], NIC, 2)
     scenario.run(pod("q", nic=1))
@@ -85,10 +95,7 @@ class TestOtherHolder:
     """Before a container is made with a device file, whoever's plugin named it."""
 
     def held(self, *devices: Device, options: PluginOptions = OWN) -> RuntimeScenario:
-        scenario = RuntimeScenario()
-        scenario.sync()
-        scenario.plugin(devices, NIC, 2, options)
-        return scenario.run(pod("q", nic=1))
+        return with_nics(*devices, options=options).run(pod("q", nic=1))
 
     def test_a_number_that_another_pod_holds(self) -> None:
         scenario = self.held(line())
@@ -100,9 +107,7 @@ class TestOtherHolder:
     @pytest.mark.parametrize(("is_shared", "uid"), [(False, "p"), (True, "r")])
     def test_also_behind_what_does_not_count(self, is_shared: bool, uid: str) -> None:
         """A device of the pod itself, or one that is shared."""
-        scenario = RuntimeScenario()
-        scenario.sync()
-        scenario.plugin([Device("a", identity=("c188:1",), is_shared=is_shared), line()], NIC, 2, OWN)
+        scenario = with_nics(Device("a", identity=("c188:1",), is_shared=is_shared), line())
         scenario.run(pod(uid, nic=1), pod("q", nic=1))
         assert scenario.held(NIC) == {f"{uid}/main": ("a",), "q/main": ("line",)}
         assert scenario.manager.other_holders.of("p", {"c188:0"}) == Holder(NIC, "line", "q")
@@ -116,8 +121,7 @@ class TestOtherHolder:
     def test_the_number_of_a_device_that_is_gone_may_be_anothers(self) -> None:
         """Of a stick with another serial, that is: nothing of the first one's pod runs."""
         scenario = self.held(line())
-        stick = Device("other", identity=("c188:0", "/usb/1:2:OTHER/x"))
-        scenario.lists([stick], NIC, 2)
+        scenario.lists([Device("other", identity=("c188:0", "/usb/1:2:OTHER/x"))], NIC, 2)
         assert scenario.manager.other_holders.of("p", {"c188:0"}) is None
 
     def test_two_plugins_of_others_are_their_own_business(self) -> None:
@@ -145,19 +149,9 @@ class TestNumbersThatPassOn:
     """A container has its device's number as it was. Unplugged and plugged in, the device gets another one, and this passes on."""
 
     def running(self, *more: Device, is_shared: bool = False) -> RuntimeScenario:
-        scenario = RuntimeScenario()
-        scenario.sync()
-        scenario.plugin([line(is_shared=is_shared), *more], NIC, 2, OWN)
-        (call,) = calls(scenario.see(pod("p", nic=1)))
-        edits = ContainerEdits(devices=(DeviceFile("/dev/ttyUSB0", "/dev/ttyUSB0", "rw"),))
-        scenario.happens("allocated", call.ticket, AllocateResponse(b"own", edits))
-        made = scenario.create("p")
-        scenario.start(
-            container(
-                "p", annotations=made.annotations, devices=(LINE, RuntimeDevice("/dev/nvidiactl", "c", 195, 255))
-            ),
-            "p",
-        )
+        scenario = with_nics(line(is_shared=is_shared), *more)
+        gives(scenario, scenario.see(pod("p", nic=1)))
+        starts_with(scenario, LINE, RuntimeDevice("/dev/nvidiactl", "c", 195, 255))
         back = Device("line", identity=("c188:3",), files=(("/dev/ttyUSB3", "c188:3"),), is_shared=is_shared)
         scenario.lists([back, Device("other", identity=("c188:0", "/usb/1:2:OTHER/1.0/tty"))], NIC, 2)
         return scenario
@@ -181,38 +175,25 @@ class TestNumbersThatPassOn:
         scenario.run(pod("q", nic=1))
         assert scenario.held(NIC)["q/main"] == ("stick",)
         scenario.lists([replace(stick, identity=("c188:0", "/usb/1:2:S/x"))], NIC, 2)
-        found = scenario.manager.other_holders.of("q", {"c188:0"})
-        assert found == (None if is_shared else Holder(NIC, "line", "p"))
+        assert scenario.manager.other_holders.of("q", {"c188:0"}) == (None if is_shared else Holder(NIC, "line", "p"))
 
     def test_of_each_file_whether_it_is_shared(self) -> None:
         """A container with a stick of its own and one that it shares: the number of the first one passes on to a shared offer."""
-        scenario = RuntimeScenario()
-        scenario.sync()
+        scenario = with_nics(line())
         shared = Device("shared", identity=("c188:1",), is_shared=True)
-        scenario.plugin([line()], NIC, 2, OWN)
         scenario.plugin([shared], GPU, 1, OWN)
-        effects = scenario.see(pod("p", gpu=1, nic=1))
-        for _ in range(2):
-            (call,) = calls(effects)
-            path = "/dev/ttyUSB0" if call.resource_name == NIC else "/dev/ttyUSB1"
-            edits = ContainerEdits(devices=(DeviceFile(path, path, "rw"),))
-            effects = scenario.happens("allocated", call.ticket, AllocateResponse(b"own", edits))
-        made = scenario.create("p")
-        files = (LINE, RuntimeDevice("/dev/ttyUSB1", "c", 188, 1))
-        scenario.start(container("p", annotations=made.annotations, devices=files), "p")
+        other = RuntimeDevice("/dev/ttyUSB1", "c", 188, 1)
+        gives(scenario, gives(scenario, scenario.see(pod("p", gpu=1, nic=1)), other.path))
+        starts_with(scenario, LINE, other)
         scenario.lists([], NIC, 2)
         more = Device("more", identity=("c188:1",), is_shared=True)
-        passed = Device("passed", identity=("c188:0", "/usb/1:2:OTHER/x"), is_shared=True)
-        scenario.lists([shared, more, passed])
+        scenario.lists([shared, more, Device("passed", identity=("c188:0", "/usb/1:2:OTHER/x"), is_shared=True)])
         assert availability.free(scenario.manager.resources[GPU]) == ("more",)
 
 
 def test_a_name_of_the_kernels_that_has_passed_to_anothers_device() -> None:
     """While its plugin was away: two pods hold one stick, and the one that runs with it has it."""
-    scenario = RuntimeScenario()
-    scenario.sync()
-    stick = ("/devices/usb1/1-1", "c189:9")
-    scenario.plugin([Device("raw", identity=stick)], NIC, 2, OWN)
+    scenario = with_nics(Device("raw", identity=("/devices/usb1/1-1", "c189:9")))
     scenario.plugin([Device("ttyUSB0", identity=("/devices/usb1/1-2/tty", "c188:0"))], GPU, 1, OWN)
     scenario.run(pod("q", nic=1), pod("p", gpu=1))
     scenario.lists([Device("ttyUSB0", identity=("/devices/usb1/1-1/tty", "c188:0"))])

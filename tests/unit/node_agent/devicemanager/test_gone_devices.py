@@ -1,12 +1,11 @@
 """What a device was that its plugin lists no more: that counts for as long as a pod has it, or it is cordoned."""
 
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
-from nodedevice_agent.devicemanager.records.cordons import Cordon
 from nodedevice_agent.devicemanager.resources.connections import BUILT_IN
 from nodedevice_agent.devicemanager.resources.devices import Device
 from nodedevice_agent.identity import Identity
 
-from tests.unit.node_agent.devicemanager.identity_scenario import free, offers
+from tests.unit.node_agent.devicemanager.identity_scenario import free, offering, offers
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, calls, pod, published
 
 A, B = Device("a", identity=("c1:1",)), Device("b", identity=("c1:1",))
@@ -16,9 +15,7 @@ OTHER = Device("other", identity=("c1:7",))
 
 def test_what_a_pod_has_alone_it_has_alone_when_it_is_gone_as_well() -> None:
     """However the configuration lists it meanwhile."""
-    scenario = Scenario()
-    offers(scenario, GPU, A)
-    scenario.run(pod("p", gpu=1))
+    scenario = offering(A).run(pod("p", gpu=1))
     scenario.lists([SHARED_A])
     scenario.lists([])
     scenario.lists([OTHER])
@@ -29,18 +26,15 @@ def test_what_a_pod_has_alone_it_has_alone_when_it_is_gone_as_well() -> None:
 
 
 def test_what_was_shared_is_shared_when_it_is_gone() -> None:
-    scenario = Scenario()
-    offers(scenario, GPU, SHARED_A)
-    scenario.run(pod("p", gpu=1))
+    scenario = offering(SHARED_A).run(pod("p", gpu=1))
     scenario.lists([])
     offers(scenario, NIC, SHARED_B)
     assert free(scenario) == ["b"]
 
 
 def test_one_that_was_cordoned_alone_is_not_shared_elsewhere() -> None:
-    scenario = Scenario()
-    offers(scenario, GPU, A)
-    scenario.happens("table.cordoned", GPU, "object", {"a": Cordon()})
+    scenario = offering(A)
+    scenario.cordon(GPU, ["a"])
     for _ in range(2):
         scenario.lists([])
     offers(scenario, NIC, SHARED_B)
@@ -49,9 +43,7 @@ def test_one_that_was_cordoned_alone_is_not_shared_elsewhere() -> None:
 
 def test_a_plugin_of_somebody_else_that_lists_an_id_of_before_lists_its_own_device() -> None:
     """Nothing says any more what it is, so it is no other one."""
-    scenario = Scenario()
-    offers(scenario, NIC, B)
-    scenario.run(pod("q", nic=1))
+    scenario = offering(B, name=NIC).run(pod("q", nic=1))
     scenario.lists([], NIC, 2)
     offers(scenario, GPU, A)
     assert free(scenario) == []
@@ -63,9 +55,7 @@ class TestLostCheckpoint:
     """What pods hold is read from the API, while plugins have listed already."""
 
     def test_a_device_that_is_held_under_another_name_is_given_to_nobody(self) -> None:
-        before = Scenario()
-        offers(before, NIC, B)
-        before.run(pod("q", nic=1))
+        before = offering(B, name=NIC).run(pod("q", nic=1))
         scenario = Scenario(is_recovering=True)
         offers(scenario, GPU, A)
         scenario.see(pod("q", nic=1), pod("p", gpu=1))
@@ -81,8 +71,7 @@ class TestLostCheckpoint:
 
 
 def test_one_that_is_being_allocated_keeps_its_id() -> None:
-    scenario = Scenario()
-    offers(scenario, GPU, Device("serial", identity=("c188:0",)))
+    scenario = offering(Device("serial", identity=("c188:0",)))
     (call,) = calls(scenario.see(pod("p", gpu=1)))
     scenario.lists([Device("port", identity=("c188:0",), aliases=("serial",))])
     scenario.answer(call)

@@ -7,15 +7,14 @@ import pytest
 from nodedevice_agent.devicemanager.resources import list_limit
 from nodedevice_agent.devicemanager.resources.devices import Device, Size, accept, no_list
 
-from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, device_ids, pod, status
-from tests.unit.node_agent.devicemanager.small_limit import MOST, SMALL, TIME, is_refused, totals
+from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, device_ids, pod
+from tests.unit.node_agent.devicemanager.small_limit import MOST, SMALL, is_refused, totals
 from tests.unit.node_agent.devicemanager.small_limit import small_limit as small_limit
 
 
 def test_the_list_that_exceeds_it_is_refused_whole_and_the_one_before_it_stays() -> None:
-    scenario = Scenario.with_plugin(60).run(pod("p", gpu=1))
-    scenario.plugin(30, NIC, 2)
-    scenario.lists(device_ids(41), NIC, 2)
+    scenario = Scenario.with_plugin(60, nics=30).run(pod("p", gpu=1))
+    scenario.lists(41, NIC, 2)
     assert totals(scenario) == {GPU: 60, NIC: 30}
     assert (is_refused(scenario, GPU), is_refused(scenario, NIC)) == (False, True)
     assert scenario.snapshot(NIC).available == 30
@@ -24,8 +23,8 @@ def test_the_list_that_exceeds_it_is_refused_whole_and_the_one_before_it_stays()
     assert totals(scenario)["example.com/third"] == 0
     assert is_refused(scenario, "example.com/third")
     # what fits is taken, and so is what is shorter than before
-    scenario.lists(device_ids(40), NIC, 2)
-    scenario.lists(device_ids(59), GPU)
+    scenario.lists(40, NIC, 2)
+    scenario.lists(59, GPU)
     assert totals(scenario) == {GPU: 59, NIC: 40, "example.com/third": 0}
     assert not is_refused(scenario, NIC)
 
@@ -49,25 +48,23 @@ def test_a_short_list_is_never_refused() -> None:
     for number in range(5):
         scenario.plugin(SMALL, f"example.com/r{number}", 2 + number)
     assert set(totals(scenario).values()) == {MOST, SMALL}
-    scenario.lists(device_ids(MOST - 1))
+    scenario.lists(MOST - 1)
     assert totals(scenario)[GPU] == MOST - 1
 
 
 def test_a_domain_leaves_room_to_others() -> None:
     with patch.multiple(list_limit, MAX_DEVICES_OF_DOMAIN=70):
-        scenario = Scenario.with_plugin(60)
-        scenario.plugin(11, NIC, 2)
+        scenario = Scenario.with_plugin(60, nics=11)
         assert is_refused(scenario, NIC)
-        (registered,) = (c for c in status(scenario, {}, TIME, name=NIC)["conditions"] if c["type"] == "Registered")
-        assert registered["message"].startswith(
+        assert scenario.registered(NIC)["message"].startswith(
             "the device plugins of example.com may list 70 devices on a node, in 56 MiB; "
         )
         # as many as it may, and one more than before
-        scenario.lists(device_ids(59))
+        scenario.lists(59)
         scenario.plugin(11, NIC, 2)
         assert (totals(scenario)[NIC], is_refused(scenario, NIC)) == (11, False)
-        scenario.lists(device_ids(48))
-        scenario.lists(device_ids(49))
+        scenario.lists(48)
+        scenario.lists(49)
         assert (totals(scenario)[GPU], is_refused(scenario, GPU)) == (49, False)
         other = "example.org/gpu"
         scenario.plugin(40, other, 3)
@@ -95,7 +92,7 @@ def test_memory_is_bounded_whatever_devices_are_made_of() -> None:
             scenario.lists([Device("d0", attributes=long)], "example.org/b", 5)
         assert not is_refused(scenario, "example.org/b")
         # a plain list of as many is small
-        scenario.lists(device_ids(1), "example.org/b", 5)
+        scenario.lists(1, "example.org/b", 5)
         assert totals(scenario)["example.org/b"] == 1
 
 

@@ -4,7 +4,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from nodedevice_agent.devicemanager.effects import TakeList
 
-from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, device_ids
+from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario
 from tests.unit.node_agent.devicemanager.small_limit import MOST, SMALL, is_refused, taken, totals
 from tests.unit.node_agent.devicemanager.small_limit import small_limit as small_limit
 
@@ -34,14 +34,14 @@ def test_a_refused_first_list_keeps_no_other_connections_list() -> None:
     scenario = Scenario.with_plugin(30)
     for endpoint in (2, 3):
         scenario.connect(GPU, endpoint)
-        scenario.lists(device_ids(MOST + 1), GPU, endpoint)
+        scenario.lists(MOST + 1, GPU, endpoint)
     assert (totals(scenario), is_refused(scenario, GPU)) == ({GPU: 30}, True)
     # the older plugin's list is in force while the newer ones have none
-    scenario.lists(device_ids(20), GPU, 1)
+    scenario.lists(20, GPU, 1)
     assert (totals(scenario), is_refused(scenario, GPU)) == ({GPU: 20}, True)
     scenario.plugin(MOST - 20, NIC, 4)
     assert (totals(scenario)[NIC], is_refused(scenario, NIC)) == (MOST - 20, False)
-    scenario.lists(device_ids(SMALL), GPU, 3)
+    scenario.lists(SMALL, GPU, 3)
     assert (totals(scenario)[GPU], is_refused(scenario, GPU)) == (SMALL, False)
 
 
@@ -49,7 +49,7 @@ def test_an_older_connection_needs_room_beside_a_newer_ones_list() -> None:
     scenario = Scenario()
     scenario.connect(endpoint=1)
     scenario.plugin(60, endpoint=2)
-    scenario.lists(device_ids(50), endpoint=1)
+    scenario.lists(50, endpoint=1)
     scenario.plugin(40, NIC, 3)
     assert totals(scenario) == {GPU: 60, NIC: 40}
     scenario.disconnect(endpoint=2)
@@ -59,18 +59,17 @@ def test_an_older_connection_needs_room_beside_a_newer_ones_list() -> None:
 def test_an_older_connections_refused_list_has_the_room_of_a_newer_one_that_ends() -> None:
     scenario = Scenario.with_plugin(60)
     scenario.plugin(60, endpoint=2)
-    assert taken(scenario.lists(device_ids(60), endpoint=1)) == []
+    assert taken(scenario.lists(60, endpoint=1)) == []
     assert taken(scenario.disconnect(endpoint=2)) == [TakeList(GPU, 1)]
 
 
 def test_the_latest_list_of_a_connection_is_a_refused_one_until_it_lists_again() -> None:
-    scenario = Scenario.with_plugin(60)
-    scenario.plugin(30, NIC, 2)
-    scenario.lists(device_ids(41), NIC, 2)
+    scenario = Scenario.with_plugin(60, nics=30)
+    scenario.lists(41, NIC, 2)
     latest = scenario.manager.resources[NIC].latest
     assert (latest(2).is_refused, len(latest(2).devices)) == (True, 0)
     assert "devices in all" in latest(2).id_error
-    scenario.lists(device_ids(40), NIC, 2)
+    scenario.lists(40, NIC, 2)
     assert (latest(2).is_refused, len(latest(2).devices)) == (False, 40)
 
 
@@ -78,7 +77,7 @@ def test_a_late_list_of_a_connection_that_has_ended_changes_nothing() -> None:
     scenario = Scenario.with_plugin(MOST)
     scenario.connect(GPU, 2)
     scenario.disconnect(GPU, 2)
-    scenario.lists(device_ids(SMALL + 1), GPU, 2)
+    scenario.lists(SMALL + 1, GPU, 2)
     assert (totals(scenario), is_refused(scenario, GPU)) == ({GPU: MOST}, False)
     scenario.plugin(SMALL + 1, NIC, 3)
     assert totals(scenario) == {GPU: MOST, NIC: 0}
@@ -112,7 +111,7 @@ def test_no_more_is_kept_of_any_connections(steps: list[tuple[str, int, str, int
         elif what == "hang":
             scenario.manager.table.disconnected(name, number, scenario.now, is_silent=True)
         else:
-            scenario.lists(device_ids(count), name, number)
+            scenario.lists(count, name, number)
         resources = scenario.manager.resources.values()
         lists = [c.listed for r in resources for c in r.connections.kept() if c.listed is not None]
         # the list in force, as any unknown connection has it; of a plugin that is gone it is short, or a number

@@ -19,58 +19,57 @@ def test_devices_of_a_plugin_that_is_gone_give_way_but_for_those_that_a_pod_hold
     scenario.cordon(GPU, ["d59"])
     scenario.plugin(60, NIC, 2)
     assert is_refused(scenario, NIC)
-    effects = scenario.disconnect()
-    assert TakeList(NIC, 2) in effects
-    scenario.lists(device_ids(MOST - 2), NIC, 2)
+    assert TakeList(NIC, 2) in scenario.disconnect()
+    scenario.lists(MOST - 2, NIC, 2)
     assert is_refused(scenario, NIC), "three of the other are claimed"
-    scenario.lists(device_ids(MOST - 3), NIC, 2)
+    scenario.lists(MOST - 3, NIC, 2)
     assert (totals(scenario), is_refused(scenario, NIC)) == ({GPU: 60, NIC: MOST - 3}, False)
     assert scenario.snapshot(GPU).allocated == 2
 
 
 def test_a_refused_list_is_read_again_once_there_is_room() -> None:
-    scenario = Scenario.with_plugin(60)
-    scenario.plugin(30, NIC, 2)
+    scenario = Scenario.with_plugin(60, nics=30)
     waiting = "example.com/third"
     scenario.connect(waiting, 3)
-    assert not taken(scenario.lists(device_ids(41), waiting, 3))
+    assert not taken(scenario.lists(41, waiting, 3))
     # too little room yet; then enough; and it is asked for once
-    assert not taken(scenario.lists(device_ids(30), GPU))
+    assert not taken(scenario.lists(30, GPU))
     is_awaited = scenario.manager.table.is_list_awaited
     assert not is_awaited(waiting, 3)
-    assert taken(scenario.lists(device_ids(29), NIC, 2)) == [TakeList(waiting, 3)]
+    assert taken(scenario.lists(29, NIC, 2)) == [TakeList(waiting, 3)]
     assert [is_awaited(waiting, 3), is_awaited(NIC, 2), is_awaited("example.com/unknown", 1)] == [True, False, False]
-    assert not taken(scenario.lists(device_ids(28), NIC, 2))
-    scenario.lists(device_ids(41), waiting, 3)
+    assert not taken(scenario.lists(28, NIC, 2))
+    scenario.lists(41, waiting, 3)
     assert (totals(scenario)[waiting], is_refused(scenario, waiting)) == (41, False)
 
 
 def test_a_list_that_is_refused_again_waits_again() -> None:
     scenario = Scenario.with_plugin(60)
     scenario.connect(NIC, 2)
-    scenario.lists(device_ids(50), NIC, 2)
-    assert taken(scenario.lists(device_ids(50))) == [TakeList(NIC, 2)]
+    scenario.lists(50, NIC, 2)
+    assert taken(scenario.lists(50)) == [TakeList(NIC, 2)]
     # it has grown meanwhile
-    assert not taken(scenario.lists(device_ids(51), NIC, 2))
-    assert taken(scenario.lists(device_ids(49))) == [TakeList(NIC, 2)]
+    assert not taken(scenario.lists(51, NIC, 2))
+    assert taken(scenario.lists(49)) == [TakeList(NIC, 2)]
     scenario.disconnect(NIC, 2)
-    assert not taken(scenario.lists(device_ids(1)))
+    assert not taken(scenario.lists(1))
 
 
-def test_what_ends_makes_room() -> None:
-    """Whatever gives room: a shorter list, an end, one that is not configured any more, a grace period, a place that is lost."""
-    ends: dict[str, Callable[[Scenario], list[Effect]]] = {
-        "a shorter list": lambda scenario: scenario.lists(device_ids(10)),
-        "fewer devices that say more": lambda scenario: scenario.lists(
-            Device(name, attributes=(("a", "v" * 9000),)) for name in device_ids(10)
-        ),
-        "the end of the plugin": lambda scenario: scenario.disconnect(),
-        "a lost place": lambda scenario: scenario.happens("table.displaced", [GPU], NIC),
-    }
-    for end, act in ends.items():
-        scenario = Scenario.with_plugin(60)
-        scenario.plugin(60, NIC, 2)
-        assert taken(act(scenario)) == [TakeList(NIC, 2)], end
+LONG = [Device(name, attributes=(("a", "v" * 9000),)) for name in device_ids(10)]
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [
+        pytest.param(lambda scenario: scenario.lists(10), id="a shorter list"),
+        pytest.param(lambda scenario: scenario.lists(LONG), id="fewer devices that say more"),
+        pytest.param(lambda scenario: scenario.disconnect(), id="the end of the plugin"),
+        pytest.param(lambda scenario: scenario.happens("table.displaced", [GPU], NIC), id="a lost place"),
+    ],
+)
+def test_what_ends_makes_room(ends: Callable[[Scenario], list[Effect]]) -> None:
+    scenario = Scenario.with_plugin(60, nics=60)
+    assert taken(ends(scenario)) == [TakeList(NIC, 2)]
 
 
 @pytest.fixture
@@ -110,21 +109,21 @@ def test_lists_of_a_plugin_that_does_not_answer_count_until_it_ends() -> None:
     scenario.plugin(60, NIC, 2)
     assert is_refused(scenario, NIC)
     # what it lists meanwhile counts once it answers
-    assert scenario.lists(device_ids(50), GPU) == []
+    assert scenario.lists(50, GPU) == []
     assert scenario.snapshot(GPU).total == 60
     assert scenario.snapshot(GPU).available == 0
     # beside the list that is shown until then
-    scenario.lists(device_ids(45), NIC, 2)
+    scenario.lists(45, NIC, 2)
     assert is_refused(scenario, NIC)
     scenario.connect(GPU, 1)
     assert (scenario.snapshot(GPU).total, scenario.snapshot(GPU).available) == (50, 50)
     # long after its grace period, too
     scenario.manager.table.disconnected(GPU, 1, scenario.now, is_silent=True)
     scenario.passes(300)
-    scenario.lists(device_ids(60), NIC, 2)
+    scenario.lists(60, NIC, 2)
     assert is_refused(scenario, NIC)
     assert taken(scenario.disconnect(GPU, 1)) == [TakeList(NIC, 2)]
-    scenario.lists(device_ids(60), NIC, 2)
+    scenario.lists(60, NIC, 2)
     assert not is_refused(scenario, NIC)
 
 
@@ -139,7 +138,7 @@ def test_room_is_given_to_as_many_refused_lists_as_it_is_enough_for() -> None:
     assert is_refused(scenario, NIC)
     scenario.disconnect(waiting[0], 2)
     assert totals(scenario)[waiting[2]] == 0
-    scenario.lists(device_ids(40), waiting[1], 3)
+    scenario.lists(40, waiting[1], 3)
     assert totals(scenario)[waiting[1]] == 40
 
 
@@ -155,7 +154,7 @@ def test_a_resource_is_not_forgotten_while_its_plugin_may_answer_and_then_leaves
     scenario.disconnect()
     scenario.passes(300)
     assert scenario.manager.forget(GPU)
-    scenario.lists(device_ids(60), NIC, 2)
+    scenario.lists(60, NIC, 2)
     assert not is_refused(scenario, NIC)
 
 
@@ -169,19 +168,13 @@ def test_the_end_of_an_older_connection_makes_room_though_nothing_else_changes()
 
 @pytest.mark.parametrize(
     "forgets",
-    [
-        pytest.param(lambda scenario: scenario.passes(300), id="its grace period ends"),
-        pytest.param(
-            lambda scenario: scenario.happens("table.configured", lambda name, scope: False), id="it is not configured"
-        ),
-    ],
+    [lambda scenario: scenario.passes(300), lambda scenario: scenario.happens("table.configured", lambda *_: False)],
+    ids=["its grace period ends", "it is not configured"],
 )
-def test_claimed_devices_of_a_plugin_that_is_gone_make_room_when_they_are_forgotten(
+def test_claimed_devices_of_a_gone_plugin_make_room_when_forgotten(
     forgets: Callable[[Scenario], list[Effect]],
 ) -> None:
-    scenario = Scenario()
-    scenario.plugin(60, options=own("GPUs"))
-    scenario.run(pod("p", gpu=30))
+    scenario = Scenario.with_plugin(60, options=own("GPUs")).run(pod("p", gpu=30))
     scenario.disconnect()
     scenario.plugin(80, NIC, 2)
     assert is_refused(scenario, NIC)

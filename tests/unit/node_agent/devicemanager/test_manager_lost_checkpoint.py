@@ -8,13 +8,12 @@ from msgspec.structs import replace
 from nodedevice_agent.devicemanager.effects import CallAllocate, Publish, SaveCheckpoint
 from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
-from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_agent.devicemanager.resources.presence import EndpointState
 from nodedevice_agent.devicemanager.snapshot import is_settling
 from nodedevice_agent.devicemanager.static_pods import StaticPod
 from nodedevice_api.parts import PartRules
 
-from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, calls, held_by, pod, published
+from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, calls, held_by, parts, pod, published
 
 SETTLE_SECONDS = 10
 HASH = "0123456789abcdef0123456789abcdef"
@@ -35,10 +34,10 @@ def knows(*allocations: Allocation, resources: Iterable[str] = ()) -> Checkpoint
     return Checkpoint(allocations, dict.fromkeys(resources, ()))
 
 
-def called_again(**options: Any) -> tuple[Scenario, CallAllocate]:
+def called_again(since: int = 0, **options: Any) -> tuple[Scenario, CallAllocate]:
     """A device of a pod is recovered, without a response; the call for it."""
     scenario = lost(GPU, **options)
-    (call,) = calls(scenario.happens("recovered", knows(held_by("p", "d0", response=None))))
+    (call,) = calls(scenario.happens("recovered", knows(replace(held_by("p", "d0", response=None), since=since))))
     return scenario, call
 
 
@@ -61,20 +60,15 @@ class TestLostCheckpoint:
         assert not is_settling(scenario.manager, GPU)
 
     @pytest.mark.kubelet("behaviour 60")
-    def test_allocate_is_called_again_and_its_response_saved(self) -> None:
-        scenario, call = called_again()
+    @pytest.mark.parametrize("since", [NOON, 0])
+    def test_allocate_is_called_again_and_its_response_saved(self, since: int) -> None:
+        """The other response does not change since when they are held."""
+        scenario, call = called_again(since=since)
+        scenario.wall_clock = NOON + 60
         assert scenario.answer(call, b"again") == [SaveCheckpoint(durable=True, pod_uid="p"), Publish(GPU)]
         (kept,) = scenario.manager.book
-        assert kept.response == b"again"
+        assert (kept.response, kept.since) == (b"again", since)
         assert scenario.passes(600) == []
-
-    @pytest.mark.parametrize("known", [NOON, 0])
-    def test_another_response_does_not_change_since_when_they_are_held(self, known: int) -> None:
-        scenario = lost(GPU)
-        (call,) = calls(scenario.happens("recovered", knows(replace(held_by("p", "d0", response=None), since=known))))
-        scenario.wall_clock = NOON + 60
-        scenario.answer(call, b"again")
-        assert [allocation.since for allocation in scenario.manager.book] == [known]
 
     def test_it_is_called_once_the_plugin_lists_the_device(self) -> None:
         scenario = Scenario(is_recovering=True)
@@ -98,10 +92,7 @@ class TestLostCheckpoint:
         assert scenario.manager.next_deadline() is None
 
     def test_a_plugin_of_parts_is_called_again_when_the_pod_is_known(self) -> None:
-        scenario = Scenario(is_recovering=True)
-        scenario.connect()
-        parts = accept([Device("g-0", parent="g")], part_rules=PartRules())
-        scenario.happens("listed", GPU, 1, parts)
+        scenario = Scenario.with_plugin(parts(PartRules(), g=1), is_recovering=True)
         assert calls(scenario.happens("recovered", knows(held_by("p", "g-0", response=None)))) == []
         (call,) = calls(scenario.happens("pod_events.synced", [pod("p", gpu=1)]))
         assert (call.device_ids, call.pod_uid, call.container) == (("g-0",), "p", "main")
@@ -156,9 +147,7 @@ class TestLostCheckpoint:
         assert set(scenario.manager.checkpoint().registered) == {GPU, NIC}
 
     def test_allocations_without_a_response_survive_the_next_restart(self) -> None:
-        scenario = lost(GPU)
-        scenario.happens("recovered", knows(held_by("p", "d0", response=None)))
-        again = scenario.restarted()
+        again = called_again()[0].restarted()
         assert again.held() == {"p/main": ("d0",)}
         (call,) = calls(again.plugin(2))
         assert call.device_ids == ("d0",)

@@ -64,7 +64,6 @@ class ManagerMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
-        self.options: dict[str, Any] = {}
         self.endpoints: dict[int, str] = {}
         self.last_endpoint = 0
         self.pods: dict[str, Pod] = {}
@@ -77,8 +76,12 @@ class ManagerMachine(RuleBasedStateMachine):
     @initialize(waits_for_runtime=st.booleans(), waits_for_cordons=st.booleans(), plugins=PLUGINS_BACK)
     def begins(self, plugins: int, **options: Any) -> None:
         self.options = options
-        self.manager, self.twin = (DeviceManager(self.now, **options) for _ in range(2))
+        self.a_process_begins()
         self.plugins_register(plugins)
+
+    def a_process_begins(self, checkpoint: Checkpoint | None = None, **more: Any) -> None:
+        self.manager, self.twin = (DeviceManager(self.now, checkpoint, **self.options, **more) for _ in range(2))
+        self.endpoints, self.calls = {}, []
 
     def plugins_register(self, count: int) -> None:
         for name in NAMES[:count]:
@@ -183,17 +186,16 @@ class ManagerMachine(RuleBasedStateMachine):
     @rule(data=st.data(), how=st.sampled_from(["terminating", "over", "gone"]))
     def a_pod_ends(self, data: st.DataObject, how: str) -> None:
         name = data.draw(st.sampled_from(sorted(self.pods)))
-        pod = self.pods[name]
         if how == "terminating":
-            self.pods[name] = Pod(pod.uid, pod.namespace, pod.name, pod.containers, is_terminating=True)
+            self.pods[name] = replace(self.pods[name], is_terminating=True)
             self.happens("pod_events.seen", self.pods[name])
-            return
-        self.ends_in_the_api(name, how)
+        else:
+            self.ends_in_the_api(name, how)
 
     def ends_in_the_api(self, name: str, how: str) -> None:
         pod = self.pods.pop(name)
         if how == "over":
-            self.happens("pod_events.seen", Pod(pod.uid, pod.namespace, pod.name, pod.containers, has_ended=True))
+            self.happens("pod_events.seen", replace(pod, has_ended=True, is_terminating=False))
         else:
             self.happens("pod_events.gone", pod.uid)
 
@@ -214,34 +216,26 @@ class ManagerMachine(RuleBasedStateMachine):
             self.a_pod_comes(uid, containers)
 
     @precondition(lambda self: self.calls)
-    @rule(data=st.data(), preferred=st.lists(st.sampled_from([*IDS, "ghost"]), max_size=4))
-    def a_plugin_answers(self, data: st.DataObject, preferred: list[str]) -> None:
-        self.answer(self.calls.pop(data.draw(st.integers(0, len(self.calls) - 1))), preferred)
+    @rule(data=st.data(), preferred=st.lists(st.sampled_from([*IDS, "ghost"]), max_size=4), fails=st.booleans())
+    def a_plugin_answers(self, data: st.DataObject, preferred: list[str], fails: bool) -> None:
+        self.answer(self.calls.pop(data.draw(st.integers(0, len(self.calls) - 1))), preferred, fails=fails)
 
-    def answer(self, call: Call, preferred: Sequence[str] = ()) -> None:
-        match call:
-            case CallPreferred():
-                self.happens("preferred", call.ticket, preferred)
-            case CallAllocate():
+    def answer(self, call: Call, preferred: Sequence[str] = (), *, fails: bool = False) -> None:
+        match call, fails:
+            case CallPreferred(), _:
+                self.happens("preferred", call.ticket, () if fails else preferred)
+            case CallAllocate(), False:
                 self.happens("allocated", call.ticket, response(b"answer"))
-            case CallPreStart():
+            case CallPreStart(), False:
                 self.happens("pre_started", call.ticket)
+            case _:
+                event = "allocate_failed" if isinstance(call, CallAllocate) else "pre_start_failed"
+                self.happens(event, call.ticket, "it failed")
 
     @rule()
     def everything_is_answered(self) -> None:
         while self.calls:
             self.answer(self.calls.pop(0))
-
-    @precondition(lambda self: self.calls)
-    @rule(data=st.data())
-    def a_plugin_fails(self, data: st.DataObject) -> None:
-        match call := self.calls.pop(data.draw(st.integers(0, len(self.calls) - 1))):
-            case CallPreferred():
-                self.happens("preferred", call.ticket, ())
-            case CallAllocate():
-                self.happens("allocate_failed", call.ticket, "it failed")
-            case CallPreStart():
-                self.happens("pre_start_failed", call.ticket, "it failed")
 
     # -- time and restarts ------------------------------------------------------------------------------------------
 
@@ -269,16 +263,13 @@ class ManagerMachine(RuleBasedStateMachine):
 
     def the_agent_restarts(self, plugins: int) -> None:
         self.published = None
-        checkpoint = with_edits(decode(encode(self.manager.checkpoint())))
-        self.manager, self.twin = (DeviceManager(self.now, checkpoint, **self.options) for _ in range(2))
-        self.endpoints, self.calls = {}, []
+        self.a_process_begins(with_edits(decode(encode(self.manager.checkpoint()))))
         self.plugins_register(plugins)
 
     def the_checkpoint_is_lost(self, plugins: int, comes_first: bool) -> None:
         self.published = None
         unanswered = [replace(allocation, response=None, edits=None) for allocation in self.manager.book]
-        self.manager, self.twin = (DeviceManager(self.now, is_recovering=True, **self.options) for _ in range(2))
-        self.endpoints, self.calls = {}, []
+        self.a_process_begins(is_recovering=True)
         if comes_first:
             self.plugins_register(plugins)
         self.happens("recovered", Checkpoint(tuple(unanswered)))
@@ -325,18 +316,15 @@ class ManagerMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_status_is_valid_and_equal_state_gives_an_equal_one(self) -> None:
-        for name in self.manager.resources:
+        for name, resource in self.manager.resources.items():
             now = snapshot(self.manager, name)
-            resource = self.manager.resources[name]
             ids = {*resource.devices, *resource.use.holders}
             assert now.total == len(ids)
             kept = {*resource.use.holders, *resource.use.cordoned_ids}
             assert [view.id for view in now.devices] == sorted(ids if resource.is_live else ids & kept)
             first = status_of(now, {}, "2026-01-05T00:00:00Z")
             assert crd_rules.problems(first) == []
-            again = snapshot(self.twin, name)
-            second = status_of(again, first, "2026-01-06T00:00:00Z")
-            assert first == second
+            assert status_of(snapshot(self.twin, name), first, "2026-01-06T00:00:00Z") == first
 
     @invariant()
     def the_published_status_is_current(self) -> None:

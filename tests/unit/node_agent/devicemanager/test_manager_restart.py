@@ -54,8 +54,7 @@ class TestFromCheckpoint:
         assert (seen.total, seen.allocated, seen.healthy) == (1, 1, 0)
 
     def test_an_empty_list_after_a_restart_is_published(self) -> None:
-        scenario = Scenario.with_plugin([]).restarted()
-        assert published(scenario.plugin([])) == {GPU}
+        assert published(Scenario.with_plugin([]).restarted().plugin([])) == {GPU}
 
     @pytest.mark.kubelet("behaviour 26")
     def test_the_grace_period_begins_again(self) -> None:
@@ -70,9 +69,7 @@ class TestFromCheckpoint:
         scenario.plugin(3)
         assert scenario.snapshot().held[0].pod is None
         assert published(scenario.see(pod("p", gpu=1))) == {GPU}
-        seen = scenario.snapshot().held[0].pod
-        assert seen is not None
-        assert seen.name == "p"
+        assert scenario.snapshot().held[0].pod == pod("p", gpu=1)
 
     @pytest.mark.kubelet("behaviour 67", "scenario 91")
     def test_devices_of_a_pod_that_is_gone_meanwhile_are_released(self) -> None:
@@ -104,12 +101,9 @@ class TestFromCheckpoint:
     @pytest.mark.parametrize("is_shown_first", [False, True])
     def test_a_static_pod_that_was_stored_under_its_mirror_pods_uid(self, is_shown_first: bool) -> None:
         scenario = restarted_with_one_pod(waits_for_runtime=True)
-        events = [
-            ("pod_events.synced", [pod("p", gpu=1, config_hash=HASH)]),
-            ("pod_events.static_pods_listed", [STATIC_POD]),
-        ]
-        for event, found in reversed(events) if is_shown_first else events:
-            scenario.happens(event, found)
+        synced, shown = ("synced", [pod("p", gpu=1, config_hash=HASH)]), ("static_pods_listed", [STATIC_POD])
+        for event, found in (shown, synced) if is_shown_first else (synced, shown):
+            scenario.happens(f"pod_events.{event}", found)
             assert scenario.snapshot().releasing == 0
         assert scenario.held() == {f"{HASH}/main": ("d0",)}
         # the kubelet makes the mirror pod again when somebody deletes it

@@ -1,10 +1,12 @@
 """Built-in plugins that were taken out of the configuration: their end is meant, so nothing waits for them."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from nodedevice_agent.devicemanager.allocation.stored_responses import problem
 from nodedevice_agent.devicemanager.effects import Publish, SaveCheckpoint
+from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.presence import EndpointState
 from nodedevice_agent.devicemanager.snapshot import is_settling
@@ -12,7 +14,6 @@ from nodedevice_agent.devicemanager.snapshot import is_settling
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, is_saved, pod, published, status
 
 BUILT_IN, FOREIGN = PluginOptions(scope="built-in example.com/gpu"), PluginOptions()
-NOW = "2026-01-01T12:00:00Z"
 GRACE_SECONDS = 300
 GONE, STOPPED = (EndpointState.GONE, True), (EndpointState.STOPPED, False)
 RUNNING, EXPIRED = (EndpointState.RUNNING, False), (EndpointState.GONE, False)
@@ -46,11 +47,6 @@ def state(scenario: Scenario) -> tuple[EndpointState, bool]:
     return seen.state, seen.is_not_configured
 
 
-def registered(scenario: Scenario) -> dict[str, Any]:
-    (found,) = (c for c in status(scenario, {}, NOW)["conditions"] if c["type"] == "Registered")
-    return dict(found)
-
-
 class TestItsEnd:
     def test_it_is_gone_as_soon_as_it_has_disconnected(self) -> None:
         scenario = with_built_in()
@@ -69,21 +65,21 @@ class TestItsEnd:
         assert state(scenario) == GONE
         assert scenario.manager.next_deadline() is None
 
-    def test_a_registration_that_was_under_way_is_not_waited_for(self) -> None:
-        """Whether its resource was known before or not."""
-        for scenario in (with_built_in(), Scenario()):
-            ends(scenario)
-            serves(scenario, endpoint=2)
-            scenario.disconnect(endpoint=2)
-            assert state(scenario) == GONE
+    @pytest.mark.parametrize("make", [with_built_in, Scenario], ids=["known before", "new"])
+    def test_a_registration_that_was_under_way_is_not_waited_for(self, make: Callable[[], Scenario]) -> None:
+        scenario = make()
+        ends(scenario)
+        serves(scenario, endpoint=2)
+        scenario.disconnect(endpoint=2)
+        assert state(scenario) == GONE
 
     def test_one_that_is_configured_is_waited_for(self) -> None:
         scenario = with_built_in()
         configure(scenario, GPU, NIC)
         scenario.disconnect()
-        assert (state(scenario), registered(scenario)["reason"]) == (STOPPED, "EndpointStopped")
+        assert (state(scenario), scenario.registered()["reason"]) == (STOPPED, "EndpointStopped")
         scenario.passes(GRACE_SECONDS)
-        assert (state(scenario), registered(scenario)["reason"]) == (EXPIRED, "EndpointGone")
+        assert (state(scenario), scenario.registered()["reason"]) == (EXPIRED, "EndpointGone")
 
     def test_the_scope_is_asked_for_too(self) -> None:
         """A resource of GPUs may have any name."""
@@ -101,18 +97,16 @@ class TestRestart:
         assert not is_settling(scenario.manager, GPU)
         assert (state(scenario), scenario.snapshot().allocated) == (GONE, 1)
 
-    @pytest.mark.parametrize("is_held", [False, True])
-    def test_what_had_ended_before_is_known(self, is_held: bool) -> None:
-        scenario = with_built_in().run(*([pod("p", gpu=1)] if is_held else []))
+    @pytest.mark.parametrize("pods", [[], [pod("p", gpu=1)]])
+    def test_what_had_ended_before_is_known(self, pods: list[Pod]) -> None:
+        scenario = with_built_in().run(*pods)
         ends(scenario)
         scenario = scenario.restarted()
         configure(scenario)
         assert state(scenario) == GONE
 
     def test_what_a_foreign_plugin_served_settles_as_ever(self) -> None:
-        scenario = Scenario()
-        serves(scenario, options=FOREIGN)
-        scenario = scenario.restarted()
+        scenario = Scenario.with_plugin(2, options=FOREIGN).restarted()
         assert configure(scenario) == []
         assert is_settling(scenario.manager, GPU)
 
@@ -121,8 +115,7 @@ class TestItsReplacement:
     """By another built-in plugin of the same resource, when the configuration changes."""
 
     def changed(self, options: PluginOptions = BUILT_IN, *returning: str) -> Scenario:
-        scenario = Scenario()
-        serves(scenario, options=options)
+        scenario = Scenario.with_plugin(2, options=options)
         scenario.manager.table.configured(lambda name, scope: True, scenario.now, returning)
         return scenario
 
@@ -151,8 +144,7 @@ class TestItsReplacement:
 
 class TestPods:
     def test_a_container_with_a_held_device_does_not_start(self) -> None:
-        scenario = with_built_in()
-        scenario.run(pod("p", gpu=1))
+        scenario = with_built_in().run(pod("p", gpu=1))
         (allocation,) = scenario.manager.book
         resource = scenario.manager.resources[GPU]
         assert problem(allocation, resource) == ""
@@ -230,9 +222,9 @@ class TestStatus:
     def test_the_reason_is_its_own(self) -> None:
         scenario = with_built_in()
         ends(scenario)
-        found = registered(scenario)
+        found, shown = scenario.registered(), status(scenario, {}, "2026-01-01T12:00:00Z")
         assert (found["status"], found["reason"]) == ("False", "NotConfigured")
         assert "name it in a NodeDeviceConfig that selects this node" in found["message"]
-        assert status(scenario, {}, NOW)["endpoint"]["state"] == "Gone"
-        healthy = next(c for c in status(scenario, {}, NOW)["conditions"] if c["type"] == "Healthy")
+        assert shown["endpoint"]["state"] == "Gone"
+        healthy = next(c for c in shown["conditions"] if c["type"] == "Healthy")
         assert (healthy["reason"], healthy["message"]) == ("NoDevices", "no device plugin serves this resource")

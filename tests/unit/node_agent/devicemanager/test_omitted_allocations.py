@@ -5,27 +5,24 @@ from nodedevice_agent.devicemanager.effects import SaveCheckpoint
 from nodedevice_agent.devicemanager.omitted_allocations import PODS_NOT_SYNCED
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
-from nodedevice_agent.devicemanager.runtime import ContainerState, RunningContainer
 from nodedevice_api.names import CONTAINER_DEVICES_ANNOTATION
 
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario, container
-from tests.unit.node_agent.devicemanager.scenario import GPU, Scenario, calls, held_by, pod, status
+from tests.unit.node_agent.devicemanager.scenario import ENDS, GPU, Scenario, calls, held_by, pod, status
 
 KNOWN = Checkpoint((held_by("shown", "d0"),), {GPU: ()}, possible_holders={GPU: tuple(PODS_NOT_SYNCED)})
 PODS = [pod("shown", gpu=1), pod("omitted", gpu=2), pod("other"), pod("big", nic=1)]
 
 
-def recovered(*pods: Pod, devices: int = 4) -> Scenario:
-    scenario = Scenario(is_recovering=True)
-    scenario.plugin(devices)
+def recovered(*pods: Pod) -> Scenario:
+    scenario = Scenario.with_plugin(4, is_recovering=True)
     scenario.happens("recovered", KNOWN)
     scenario.answer_all(scenario.happens("pod_events.synced", list(pods or PODS)))
     return scenario
 
 
 def test_nothing_is_given_out_before_the_pods_are_known() -> None:
-    scenario = Scenario(is_recovering=True)
-    scenario.plugin(4)
+    scenario = Scenario.with_plugin(4, is_recovering=True)
     scenario.happens("recovered", KNOWN)
     assert calls(scenario.see(pod("new", gpu=1))) == []
     assert scenario.snapshot().available == 0
@@ -44,23 +41,15 @@ def test_nothing_is_given_out_while_a_pod_may_hold_any() -> None:
 
 def test_a_resource_known_by_those_who_may_hold_it_alone_is_shown_as_stopped() -> None:
     scenario = Scenario(Checkpoint(possible_holders={GPU: ("other",)}))
-    shown = status(scenario, {}, "2026-01-02T03:04:05Z")
-    assert shown["endpoint"]["state"] == "Stopped"
-    (registered,) = (each for each in shown["conditions"] if each["type"] == "Registered")
-    assert registered["reason"] == "EndpointStopped"
+    assert status(scenario, {}, "2026-01-02T03:04:05Z")["endpoint"]["state"] == "Stopped"
+    assert scenario.registered()["reason"] == "EndpointStopped"
 
 
-@pytest.mark.parametrize("end", ["gone", "over", "not in the list"])
-def test_all_is_given_out_when_such_pods_are_gone(end: str) -> None:
+@pytest.mark.parametrize("how", ENDS)
+def test_all_is_given_out_when_such_pods_are_gone(how: str) -> None:
     scenario = recovered()
     scenario.see(pod("new", gpu=2))
-    match end:
-        case "gone":
-            effects = scenario.gone("omitted")
-        case "over":
-            effects = scenario.see(pod("omitted", gpu=2, has_ended=True))
-        case _:
-            effects = scenario.happens("pod_events.synced", [pod("shown", gpu=1), pod("new", gpu=2)])
+    effects = scenario.ends(pod("omitted", gpu=2), how, pod("shown", gpu=1), pod("new", gpu=2))
     assert SaveCheckpoint(durable=False) in effects
     scenario.answer_all(effects)
     assert scenario.held() == {"shown/main": ("d0",), "new/main": ("d1", "d2")}
@@ -68,8 +57,7 @@ def test_all_is_given_out_when_such_pods_are_gone(end: str) -> None:
 
 
 def test_where_no_such_pod_is_left_nothing_is_held_back() -> None:
-    scenario = recovered(pod("shown", gpu=1), pod("other"))
-    assert len(calls(scenario.see(pod("new", gpu=1)))) == 1
+    assert len(calls(recovered(pod("shown", gpu=1), pod("other")).see(pod("new", gpu=1)))) == 1
 
 
 def test_a_pod_with_a_part_of_its_devices_may_hold_the_others() -> None:
@@ -88,19 +76,17 @@ def test_a_restart_holds_it_back_as_well() -> None:
     assert "new/main" in scenario.held()
 
 
+RUNNING = container("omitted", pid=1, annotations={CONTAINER_DEVICES_ANNOTATION: f"{GPU}=0123456789ab"})
+
+
 class TestWithRuntime:
     def recovered(self) -> RuntimeScenario:
         """The container of one of the pods runs, with devices that nobody knows of."""
-        scenario = RuntimeScenario(is_recovering=True)
-        scenario.plugin(4)
+        scenario = RuntimeScenario.with_plugin(4, is_recovering=True)
         scenario.happens("recovered", KNOWN)
-        scenario.sync(("omitted", self.running()))
+        scenario.sync(("omitted", RUNNING))
         scenario.happens("pod_events.synced", PODS)
         return scenario
-
-    def running(self) -> RunningContainer:
-        marks = {CONTAINER_DEVICES_ANNOTATION: f"{GPU}=0123456789ab"}
-        return container("omitted", state=ContainerState.RUNNING, pid=1, annotations=marks)
 
     @pytest.mark.parametrize("reconnects", [False, True])
     def test_a_process_keeps_what_it_may_hold(self, reconnects: bool) -> None:
@@ -110,14 +96,13 @@ class TestWithRuntime:
         assert "new/main" not in scenario.held()
         if reconnects:
             scenario.manager.containers.lost()
-            scenario.answer_all(scenario.sync(("omitted", self.running())))
+            scenario.answer_all(scenario.sync(("omitted", RUNNING)))
             assert "new/main" not in scenario.held()
-        scenario.answer_all(scenario.end(self.running(), "omitted"))
+        scenario.answer_all(scenario.end(RUNNING, "omitted"))
         assert "new/main" in scenario.held()
 
     def test_a_pod_that_was_gone_before_the_runtime_was_connected(self) -> None:
-        scenario = RuntimeScenario(is_recovering=True)
-        scenario.plugin(4)
+        scenario = RuntimeScenario.with_plugin(4, is_recovering=True)
         scenario.happens("recovered", KNOWN)
         scenario.happens("pod_events.synced", PODS)
         scenario.see(pod("new", gpu=1))

@@ -5,9 +5,10 @@ from nodedevice_agent.devicemanager.pods import Container
 from nodedevice_agent.devicemanager.resources.preference import LONGEST_SECONDS
 from nodedevice_api.names import Reason
 
-from tests.unit.node_agent.devicemanager.identity_scenario import device, free, offers, own
+from tests.unit.node_agent.devicemanager.identity_scenario import device, free, offering, offers, own
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, calls, pod, published
 
+Tokens = tuple[str, ...]
 TTY = "/devices/pci0/usb1/1-1/1-1:1.0/ttyUSB0/tty/ttyUSB0"
 USB = "/devices/pci0/usb1/1-1"
 DISK, PARTITION = "/devices/pci0/block/sda", "/devices/pci0/block/sda/sda1"
@@ -36,9 +37,7 @@ DIFFERENT = [
 
 @pytest.mark.parametrize(("one", "other"), SAME)
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_one_device_is_offered_once_and_held_once(
-    one: tuple[str, ...], other: tuple[str, ...], order: tuple[int, int]
-) -> None:
+def test_one_device_is_offered_once_and_held_once(one: Tokens, other: Tokens, order: tuple[int, int]) -> None:
     scenario = Scenario()
     listed = [(GPU, device("a", *one)), (NIC, device("b", *other))]
     for index in order:
@@ -51,12 +50,10 @@ def test_one_device_is_offered_once_and_held_once(
     # both show who has it
     assert published(scenario.answer(call)) == {GPU, NIC}
     scenario.plugin(1, "example.com/else", 3)
-    wanted = Container("main", limits={"example.com/else": 1})
-    (call,) = calls(scenario.see(pod("else", wanted)))
+    (call,) = calls(scenario.see(pod("else", Container("main", limits={"example.com/else": 1}))))
     assert published(scenario.answer(call)) == {"example.com/else"}
     scenario.run(pod("q", nic=1))
-    assert scenario.held() == {"p/main": ("a",)}
-    assert scenario.held(NIC) == {}
+    assert (scenario.held(), scenario.held(NIC)) == ({"p/main": ("a",)}, {})
     assert "pod default/p has it now" in scenario.snapshot(NIC).devices[0].message
     scenario.gone("p")
     scenario.answer_all(scenario.lists([]))
@@ -64,9 +61,8 @@ def test_one_device_is_offered_once_and_held_once(
 
 
 @pytest.mark.parametrize(("one", "other"), DIFFERENT)
-def test_two_devices_are_two(one: tuple[str, ...], other: tuple[str, ...]) -> None:
-    scenario = Scenario()
-    offers(scenario, GPU, device("a", *one))
+def test_two_devices_are_two(one: Tokens, other: Tokens) -> None:
+    scenario = offering(device("a", *one))
     offers(scenario, NIC, device("b", *other))
     assert free(scenario) == ["a", "b"]
 
@@ -78,11 +74,9 @@ def test_two_devices_are_two(one: tuple[str, ...], other: tuple[str, ...]) -> No
         pytest.param(("c188:0", "/usb/1:2:A/x"), ("c188:0", "/usb/1:2:@1-1/x"), id="to a stick without a serial"),
     ],
 )
-def test_what_has_passed_on_is_free(one: tuple[str, ...], other: tuple[str, ...]) -> None:
+def test_what_has_passed_on_is_free(one: Tokens, other: Tokens) -> None:
     """A number that a held device had, as the serial of the other one shows; while both are listed, one list is old."""
-    scenario = Scenario()
-    offers(scenario, GPU, device("a", *one))
-    scenario.run(pod("p", gpu=1))
+    scenario = offering(device("a", *one)).run(pod("p", gpu=1))
     offers(scenario, NIC, device("b", *other))
     assert free(scenario) == []
     scenario.lists([])
@@ -95,27 +89,21 @@ def test_what_has_passed_on_is_free(one: tuple[str, ...], other: tuple[str, ...]
         pytest.param(("c188:0", "/usb/1:2:A/1.0/x"), ("c188:0",), id="only the held one has a serial"),
         pytest.param(("c188:0",), ("c188:0", "/usb/1:2:A/1.0/x"), id="only the other one has"),
         pytest.param(
-            ("/port/1-1/x", "/usb/1:2:A/1.0/x"),
-            ("by port 1-1", "/port/1-1/x", "/usb/1:2:B/1.0/x"),
-            id="the other one is whatever is in the port",
+            ("/port/1-1/x", "/usb/1:2:A/x"), ("by port 1-1", "/port/1-1/x", "/usb/1:2:B/x"), id="whatever is in a port"
         ),
     ],
 )
-def test_what_may_be_the_same_device_is_not_free(one: tuple[str, ...], other: tuple[str, ...]) -> None:
-    scenario = Scenario()
-    offers(scenario, GPU, device("a", *one))
-    scenario.run(pod("p", gpu=1))
+def test_what_may_be_the_same_device_is_not_free(one: Tokens, other: Tokens) -> None:
+    scenario = offering(device("a", *one)).run(pod("p", gpu=1))
     offers(scenario, NIC, device("b", *other))
     scenario.lists([])
     assert free(scenario) == []
 
 
 @pytest.mark.parametrize(("one", "other"), SAME)
-def test_whoever_holds_it_keeps_it(one: tuple[str, ...], other: tuple[str, ...]) -> None:
+def test_whoever_holds_it_keeps_it(one: Tokens, other: Tokens) -> None:
     """Under the name that would not be preferred, also when its plugin lists it no more, and after a restart."""
-    scenario = Scenario()
-    offers(scenario, NIC, device("b", *other))
-    scenario.run(pod("q", nic=1))
+    scenario = offering(device("b", *other), name=NIC).run(pod("q", nic=1))
     offers(scenario, GPU, device("a", *one))
     scenario.run(pod("p", gpu=1))
     assert scenario.held() == {}
@@ -137,9 +125,7 @@ def test_a_held_port_that_is_empty_is_a_port_and_no_number() -> None:
     """Also after a restart: the stick that was in there may be elsewhere."""
     port = ("c188:0", "/port/1-1", "/port/1-1/x", "/usb/1:2:S/x", "by port 1-1")
     moved = ("c188:0", "/port/1-2/x", "/usb/1:2:S/x")
-    scenario = Scenario()
-    offers(scenario, GPU, device("port", *port))
-    scenario.run(pod("p", gpu=1))
+    scenario = offering(device("port", *port)).run(pod("p", gpu=1))
     scenario.lists([])
     offers(scenario, NIC, device("stick", *moved))
     assert free(scenario) == ["stick"]
@@ -150,10 +136,16 @@ def test_a_held_port_that_is_empty_is_a_port_and_no_number() -> None:
     assert free(after) == []
 
 
+def awaiting(*names: str) -> Scenario:
+    """At a start: these plugins are configured, of equal priority."""
+    scenario = Scenario()
+    scenario.happens("table.ranked", dict.fromkeys(names or (GPU, NIC), 0), [*(names or (GPU, NIC))])
+    return scenario
+
+
 class TestPreference:
     def test_the_priority_of_configurations_comes_before_names(self) -> None:
-        scenario = Scenario()
-        offers(scenario, GPU, device("a", "c1:1"))
+        scenario = offering(device("a", "c1:1"))
         offers(scenario, NIC, device("b", "c1:1"))
         scenario.happens("table.ranked", {GPU: 0, NIC: -10}, [])
         assert free(scenario) == ["b"]
@@ -162,8 +154,7 @@ class TestPreference:
 
     def test_a_preferred_plugin_is_awaited_at_a_start(self) -> None:
         """Else the pod would have the device as b here, and as a where the plugins list in the other order."""
-        scenario = Scenario()
-        scenario.happens("table.ranked", {GPU: 0, NIC: 0}, [GPU, NIC])
+        scenario = awaiting()
         offers(scenario, NIC, device("b", "c1:1"), device("c", "c1:2"))
         scenario.run(pod("q", nic=1))
         assert scenario.held(NIC) == {}
@@ -173,8 +164,7 @@ class TestPreference:
         assert scenario.held(NIC) == {"q/main": ("c",)}
 
     def test_one_that_has_failed_is_awaited_for_a_moment(self) -> None:
-        scenario = Scenario()
-        scenario.happens("table.ranked", {GPU: 0, NIC: 0}, [GPU, NIC])
+        scenario = awaiting()
         offers(scenario, NIC, device("b", "c1:1"))
         scenario.see(pod("q", nic=1))
         scenario.answer_all(scenario.passes(LONGEST_SECONDS))
@@ -182,8 +172,7 @@ class TestPreference:
 
     def test_a_holders_plugin_is_awaited_as_well(self) -> None:
         """A name of the kernel's that a pod holds may be another device by then, which this one would give out."""
-        scenario = Scenario()
-        scenario.happens("table.ranked", {GPU: 0, NIC: 0}, [GPU, NIC])
+        scenario = awaiting()
         offers(scenario, GPU, device("a", "c1:1"))
         scenario.run(pod("p", gpu=1))
         assert scenario.held() == {}
@@ -194,8 +183,7 @@ class TestPreference:
 
     def test_also_by_one_that_is_not_awaited_itself(self) -> None:
         """Such as a simulated resource, which registers when it can."""
-        scenario = Scenario()
-        scenario.happens("table.ranked", {}, [GPU])
+        scenario = awaiting(GPU)
         scenario.plugin(["x"], NIC, 2, own(NIC))
         assert not scenario.manager.resources[NIC].is_ready
         scenario.connect(GPU, 1, own(GPU))
@@ -203,17 +191,15 @@ class TestPreference:
         assert scenario.manager.resources[NIC].is_ready
 
     def test_other_peoples_plugins_await_nobody(self) -> None:
-        scenario = Scenario()
-        scenario.happens("table.ranked", {GPU: 0, NIC: 0}, [GPU, NIC])
+        scenario = awaiting()
         scenario.plugin(["x"], "org.test/x", 7)
         assert scenario.manager.resources["org.test/x"].is_ready
 
 
 def test_of_several_cordoned_ones_the_first_in_its_list_is_named() -> None:
     """The same after every restart: a message that names another one would be written once more."""
-    scenario = Scenario()
     names = [f"g{number}" for number in range(40)]
-    offers(scenario, GPU, *(device(name, "c1:0", f"c9:{name[1:]}") for name in names))
+    scenario = offering(*(device(name, "c1:0", f"c9:{name[1:]}") for name in names))
     scenario.cordon(GPU, names)
     offers(scenario, NIC, device("n", "c1:0"))
     assert scenario.snapshot(NIC).devices[0].message.startswith(f"it is the same device as g0 of {GPU}")
@@ -221,17 +207,14 @@ def test_of_several_cordoned_ones_the_first_in_its_list_is_named() -> None:
 
 def test_what_a_foreign_plugin_says_of_identity_is_not_its_to_say() -> None:
     """On the wire it is dropped (see the codec's tests); a device without identity clashes with nobody."""
-    scenario = Scenario()
-    offers(scenario, GPU, device("a", "c1:1"))
+    scenario = offering(device("a", "c1:1"))
     scenario.plugin(["a"], NIC, 2)
     assert free(scenario) == ["a", "a"]
 
 
 def test_a_plugin_of_somebody_else_that_takes_the_name_of_a_held_device() -> None:
     """Its list says nothing of what the device is, and the pod's is still that device."""
-    scenario = Scenario()
-    offers(scenario, GPU, device("a", "c1:1"))
-    scenario.run(pod("p", gpu=1))
+    scenario = offering(device("a", "c1:1")).run(pod("p", gpu=1))
     scenario.plugin(["a"], GPU, 7)
     offers(scenario, NIC, device("b", "c1:1"))
     assert "b" not in free(scenario)

@@ -1,6 +1,5 @@
 """A stored response of a built-in plugin is used only while its devices are listed with the files that it names."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -30,21 +29,23 @@ def dongle(device_id: str, *files: tuple[str, str], is_own: bool = True) -> Devi
 def answer(scenario: RuntimeScenario, effects: list[Effect], *files: tuple[str, str]) -> bool:
     """Whether the answer is saved before it is used."""
     (call,) = calls(effects)
-    edits = ContainerEdits(devices=tuple(DeviceFile(path, path, "rw") for path, _ in files))
-    effects = scenario.happens("allocated", call.ticket, AllocateResponse(b"files", edits))
-    return is_saved(effects, durable=True)
+    response = AllocateResponse(b"", ContainerEdits(devices=tuple(DeviceFile(path, path, "rw") for path, _ in files)))
+    return is_saved(scenario.happens("allocated", call.ticket, response), durable=True)
+
+
+def edits(scenario: RuntimeScenario) -> ContainerEdits:
+    decision = scenario.ask("p")
+    assert isinstance(decision, Grant), decision
+    return decision.edits
 
 
 def given(scenario: RuntimeScenario) -> set[str]:
-    decision = scenario.ask("p")
-    assert isinstance(decision, Grant), decision
-    return {device.host_path for device in decision.edits.devices}
+    return {device.host_path for device in edits(scenario).devices}
 
 
 def holding(options: PluginOptions = OWN, **more: Any) -> RuntimeScenario:
     """A pod has the first of two dongles."""
-    scenario = RuntimeScenario(**more)
-    scenario.sync()
+    scenario = RuntimeScenario.synced(**more)
     is_own = bool(options.scope)
     scenario.plugin([dongle("a", FIRST, is_own=is_own), dongle("b", SECOND, is_own=is_own)], options=options)
     effects = scenario.see(pod("p", gpu=1))
@@ -54,10 +55,22 @@ def holding(options: PluginOptions = OWN, **more: Any) -> RuntimeScenario:
     return scenario
 
 
+def stored(scenario: RuntimeScenario, **change: Any) -> Checkpoint:
+    """Its checkpoint. change: what each allocation in it has otherwise."""
+    found = scenario.manager.checkpoint()
+    return structs.replace(found, allocations=tuple(structs.replace(a, **change) for a in found.allocations))
+
+
+def restarted(checkpoint: Checkpoint, **more: Any) -> RuntimeScenario:
+    """Before any plugin has connected."""
+    after = RuntimeScenario.synced(checkpoint, **more)
+    after.see(pod("p", gpu=1))
+    return after
+
+
 def test_another_spelling_of_a_file_is_the_same_file() -> None:
     """As a setting may have it; the response is in normal form."""
-    scenario = RuntimeScenario()
-    scenario.sync()
+    scenario = RuntimeScenario.synced()
     scenario.plugin([dongle("a", ("/dev/.//ttyUSB0", "c188:0"))], options=OWN)
     answer(scenario, scenario.see(pod("p", gpu=1)), FIRST)
     assert given(scenario) == {FIRST[0]}
@@ -84,15 +97,12 @@ def test_a_device_that_is_back_under_another_name() -> None:
 
 def test_an_answer_without_device_files_stays_where_the_list_has_some() -> None:
     """A GPU that an older agent gave by its UUID alone: it is right whatever the files are."""
-    held = RuntimeScenario()
-    held.sync()
+    held = RuntimeScenario.synced()
     held.plugin([dongle("a")], options=OWN)
     (call,) = calls(held.see(pod("p", gpu=1)))
     held.happens("allocated", call.ticket, AllocateResponse(b"uuid", ContainerEdits({"VISIBLE": "a"})))
     assert calls(held.lists([dongle("a", FIRST)])) == []
-    decision = held.ask("p")
-    assert isinstance(decision, Grant)
-    assert decision.edits.envs == {"VISIBLE": "a"}
+    assert edits(held).envs == {"VISIBLE": "a"}
 
 
 @pytest.mark.parametrize(
@@ -110,8 +120,6 @@ def test_an_answer_that_is_right_stays(files: tuple[tuple[str, str], ...]) -> No
 
 
 NAMED = ("vendor.com/gpu=a", "a")
-BY_CDI = AllocateResponse(b"cdi", ContainerEdits(cdi_devices=(NAMED[0],)))
-BY_FILE = AllocateResponse(b"file", ContainerEdits(devices=(DeviceFile(FIRST[0], FIRST[0], "rw"),)))
 
 
 def gpu(device_id: str, *files: tuple[str, str]) -> Device:
@@ -121,18 +129,11 @@ def gpu(device_id: str, *files: tuple[str, str]) -> Device:
 
 def holding_by_cdi(*files: tuple[str, str], **more: Any) -> RuntimeScenario:
     """A pod has a GPU by a CDI name."""
-    scenario = RuntimeScenario(**more)
-    scenario.sync()
+    scenario = RuntimeScenario.synced(**more)
     (call,) = calls([*scenario.plugin([gpu("a", *files)], options=OWN), *scenario.see(pod("p", gpu=1))])
-    scenario.happens("allocated", call.ticket, BY_CDI)
-    assert cdi_names(scenario) == (NAMED[0],)
+    scenario.happens("allocated", call.ticket, AllocateResponse(b"cdi", ContainerEdits(cdi_devices=(NAMED[0],))))
+    assert edits(scenario).cdi_devices == (NAMED[0],)
     return scenario
-
-
-def cdi_names(scenario: RuntimeScenario) -> tuple[str, ...]:
-    decision = scenario.ask("p")
-    assert isinstance(decision, Grant), decision
-    return decision.edits.cdi_devices
 
 
 @pytest.mark.parametrize("files", [(NAMED,), (FIRST, NAMED)], ids=["cdi", "auto"])
@@ -141,11 +142,10 @@ def test_a_cdi_name_that_has_outlived_its_specification(files: tuple[tuple[str, 
     effects = held.lists([gpu("a", FIRST)])
     (call,) = calls(effects)
     assert (call.device_ids, call.pod_uid) == (("a",), "p")
-    refusal = held.refusal("p")
-    assert refusal.is_temporary
-    assert is_saved(held.happens("allocated", call.ticket, BY_FILE), durable=True)
+    assert held.refusal("p").is_temporary
+    assert answer(held, effects, FIRST)
     assert given(held) == {FIRST[0]}
-    assert cdi_names(held) == ()
+    assert edits(held).cdi_devices == ()
     # it stays so where the name is back
     assert calls(held.lists([gpu("a", FIRST, NAMED)])) == []
 
@@ -155,14 +155,11 @@ def test_a_cdi_name_that_is_still_right_stays(files: tuple[tuple[str, str], ...]
     """Whatever the device's files are."""
     held = holding_by_cdi(NAMED)
     assert calls(held.lists([gpu("a", *files)])) == []
-    assert cdi_names(held) == (NAMED[0],)
+    assert edits(held).cdi_devices == (NAMED[0],)
 
 
 def test_while_the_built_in_plugin_has_not_listed() -> None:
-    held = holding()
-    after = RuntimeScenario(with_files(held))
-    after.sync()
-    after.see(pod("p", gpu=1))
+    after = restarted(stored(holding()))
     assert after.refusal("p")
     after.connect(options=OWN)
     after.passes(60)
@@ -184,19 +181,13 @@ def test_while_the_built_in_plugin_has_not_listed() -> None:
 def test_an_answer_that_an_older_agent_stored_goes_by_names(is_cdi: bool, same: Device, other: Device) -> None:
     held = holding_by_cdi(FIRST, NAMED) if is_cdi else holding()
     for listed, count in ((same, 0), (other, 1)):
-        scenario = RuntimeScenario(with_files(held, without_numbers=True))
-        scenario.sync()
-        scenario.see(pod("p", gpu=1))
+        scenario = restarted(stored(held, files=()))
         assert len(calls(scenario.plugin([listed], options=OWN))) == count
         assert isinstance(scenario.ask("p"), Refusal if count else Grant)
 
 
 def test_an_answer_that_cannot_be_read_is_called_so() -> None:
-    kept = with_files(holding(), without_numbers=True)
-    kept = structs.replace(kept, allocations=tuple(structs.replace(a, edits=None) for a in kept.allocations))
-    after = RuntimeScenario(kept)
-    after.sync()
-    after.see(pod("p", gpu=1))
+    after = restarted(stored(holding(), files=(), edits=None))
     after.plugin([dongle("a", FIRST)], options=OWN)
     assert "response for container main is invalid" in after.refusal("p").message
 
@@ -220,10 +211,8 @@ def test_where_somebody_elses_plugin_has_taken_the_name_over() -> None:
 @pytest.mark.parametrize("resource", [GPU, "*"])
 def test_a_built_in_plugin_is_called_again_whatever_allocate_retry_says(resource: str) -> None:
     """The setting is for plugins that find the pod of a call by order."""
-    held = holding(allocate_retry={resource: "never"})
-    after = RuntimeScenario(with_files(held), allocate_retry={resource: "never"})
-    after.sync()
-    after.see(pod("p", gpu=1))
+    retry: dict[str, Any] = {"allocate_retry": {resource: "never"}}
+    after = restarted(stored(holding(**retry)), **retry)
     assert calls(after.plugin([dongle("a", FIRST)], options=OWN)) == []
     assert given(after) == {FIRST[0]}
     answer(after, after.lists([dongle("a", SECOND)]), SECOND)
@@ -236,7 +225,9 @@ def test_after_a_boot_the_plugin_is_asked_first(knows_scopes: bool, allocate_ret
     """No container starts with the file of before meanwhile, and no pod has to be deleted for `allocateRetry`. A checkpoint of an
     older agent goes by the configuration.
     """
-    after = booted(knows_scopes=knows_scopes, may_be_built_in=lambda name: name == GPU, allocate_retry=allocate_retry)
+    before = stored(holding(allocate_retry=allocate_retry))
+    before = before if knows_scopes else structs.replace(before, scopes={})
+    after = restarted(after_boot(before, lambda name: name == GPU), allocate_retry=allocate_retry)
     assert after.refusal("p")
     after.manager.allocate_once.creation_refused("p", "main")
     effects = after.plugin([dongle("b", FIRST), dongle("a", SECOND)], options=OWN)
@@ -246,41 +237,13 @@ def test_after_a_boot_the_plugin_is_asked_first(knows_scopes: bool, allocate_ret
     assert after.manager.pending(GPU) == []
 
 
-def with_files(scenario: RuntimeScenario, *, without_numbers: bool = False) -> Checkpoint:
-    """Its checkpoint, as an agent reads it."""
-    found = scenario.manager.checkpoint()
-    return structs.replace(
-        found, allocations=tuple(structs.replace(a, files=()) if without_numbers else a for a in found.allocations)
-    )
-
-
-def booted(
-    options: PluginOptions = OWN,
-    *,
-    knows_scopes: bool = True,
-    may_be_built_in: Callable[[str], bool] = lambda _: False,
-    **more: Any,
-) -> RuntimeScenario:
-    """After a boot of the node, before any plugin has connected."""
-    kept = with_files(holding(options, **more))
-    after = RuntimeScenario(
-        after_boot(kept if knows_scopes else structs.replace(kept, scopes={}), may_be_built_in), **more
-    )
-    after.sync()
-    after.see(pod("p", gpu=1))
-    return after
-
-
 def test_a_response_that_is_given_again_is_right_for_the_files_of_now() -> None:
     held = holding()
-    effects = held.lists([dongle("a", SECOND)])
+    (call,) = calls(held.lists([dongle("a", SECOND)]))
     (allocation,) = held.manager.book.of_pod("p")
     assert (allocation.response, allocation.edits, allocation.files) == (None, None, ())
-    (call,) = calls(effects)
     held.fail(call)
-    (call,) = calls(held.passes(1))
-    edits = ContainerEdits(devices=(DeviceFile(SECOND[0], SECOND[0], "rw"),))
-    held.happens("allocated", call.ticket, AllocateResponse(b"files", edits))
+    answer(held, held.passes(1), SECOND)
     (allocation,) = held.manager.book.of_pod("p")
     assert allocation.files == (SECOND,)
     # the next failure is the first one again

@@ -17,6 +17,7 @@ from nodedevice_agent.devicemanager.allocation.topology import Topology, Topolog
 from nodedevice_agent.devicemanager.effects import AssignedParts, CallAllocate, CallPreferred
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import Container, ContainerKind, Pod
+from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.devicemanager.records.cordons import Cordon
 from nodedevice_agent.devicemanager.resources import availability
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
@@ -28,6 +29,9 @@ from nodedevice_api.parts import Choice, PartRules, Placement, PodPlacement, par
 from tests.examples import examples
 from tests.unit.node_agent.devicemanager.scenario import GPU, happen, response, status_of, with_edits
 
+# of a container: its kind and number of parts; and those that are assigned to it, by physical device
+Limited = Sequence[tuple[ContainerKind, int]]
+Parts = dict[str, int]
 PARENTS = ("a", "b", "c")
 UIDS = ("p", "q", "r", "s")
 SIZES = st.tuples(*(st.integers(0, 4) for _ in PARENTS))
@@ -59,24 +63,28 @@ class PartsMachine(RuleBasedStateMachine):
         self.endpoint = 0
         self.pods: dict[str, Pod] = {}
         self.made = 0
-        self.calls: list[CallAllocate | CallPreferred] = []
         # by UID of a pod, those of valid annotations
-        self.assigned: dict[str, dict[str, dict[str, int]]] = {}
+        self.assigned: dict[str, dict[str, Parts]] = {}
 
     @initialize(rules=RULES, sizes=SIZES, topology=TOPOLOGY, prefers=st.booleans(), waits_for_runtime=st.booleans())
     def begins(self, rules: PartRules, sizes: Sequence[int], prefers: bool, **options: Any) -> None:
         self.part_rules, self.sizes, self.options, self.broken = rules, sizes, options, frozenset[str]()
         self.plugin_options = PluginOptions(get_preferred_allocation_available=prefers)
-        self.manager, self.twin = (DeviceManager(self.now, **options) for _ in range(2))
+        self.a_process_begins()
         self.the_plugin_registers()
+
+    def a_process_begins(self, checkpoint: Checkpoint | None = None) -> None:
+        self.manager, self.twin = (DeviceManager(self.now, checkpoint, **self.options) for _ in range(2))
+        self.calls: list[CallAllocate | CallPreferred] = []
 
     def happens(self, event: str, *args: Any) -> None:
         effects = happen(self.manager, event, *args, now=self.now)
         assert effects == happen(self.twin, event, *args, now=self.now), "equal inputs, unequal effects"
-        self.calls += [effect for effect in effects if isinstance(effect, CallAllocate | CallPreferred)]
         for effect in effects:
             if isinstance(effect, AssignedParts):
                 self.is_reported(effect)
+            elif isinstance(effect, CallAllocate | CallPreferred):
+                self.calls.append(effect)
 
     def is_reported(self, effect: AssignedParts) -> None:
         pod = self.pods[effect.pod.removeprefix("default/")]
@@ -114,28 +122,19 @@ class PartsMachine(RuleBasedStateMachine):
         uid=st.sampled_from(UIDS),
         containers=CONTAINERS,
         parents=st.lists(st.sampled_from(PARENTS), min_size=3, max_size=3),
-        others=st.one_of(st.none(), ASSIGNMENTS),
+        others=st.none() | ASSIGNMENTS,
         is_copied=st.sampled_from([False, False, True]),
     )
     def a_pod_comes(
-        self,
-        uid: str,
-        containers: Sequence[tuple[ContainerKind, int]],
-        parents: Sequence[str],
-        others: Sequence[dict[str, int]] | None,
-        is_copied: bool,
+        self, uid: str, containers: Limited, parents: Sequence[str], others: list[Parts] | None, is_copied: bool
     ) -> None:
         if uid not in self.pods:
             self.made += 1
             in_order = sorted(containers, key=lambda found: found[0] is ContainerKind.APP)
             made = [Container(f"c{index}", kind, {GPU: count}) for index, (kind, count) in enumerate(in_order)]
             pod_uid = f"{uid}-{self.made}"
-            wanted = (
-                [{parent: c.limits[GPU]} for parent, c in zip(parents, made, strict=False)]
-                if others is None
-                else others
-            )
-            of_container = {f"c{index}": parts for index, parts in enumerate(wanted)}
+            near = [{parent: c.limits[GPU]} for parent, c in zip(parents, made, strict=False)]
+            of_container = {f"c{index}": parts for index, parts in enumerate(near if others is None else others)}
             text = encode_assigned("another" if is_copied else pod_uid, {GPU: of_container}) if of_container else ""
             self.assigned[pod_uid] = {} if is_copied else of_container
             self.pods[uid] = Pod(pod_uid, "default", uid, tuple(made), assigned_parts=text)
@@ -175,14 +174,15 @@ class PartsMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.calls)
     @rule(data=st.data(), fails=st.sampled_from([False, False, True]))
     def a_plugin_answers(self, data: st.DataObject, fails: bool) -> None:
-        self.answer(self.calls.pop(data.draw(st.integers(0, len(self.calls) - 1))), fails=fails)
+        self.answer(data.draw(st.integers(0, len(self.calls) - 1)), fails=fails)
 
     @rule()
     def everything_is_answered(self) -> None:
         while self.calls:
-            self.answer(self.calls.pop(0))
+            self.answer()
 
-    def answer(self, call: CallAllocate | CallPreferred, *, fails: bool = False) -> None:
+    def answer(self, index: int = 0, *, fails: bool = False) -> None:
+        call = self.calls.pop(index)
         if isinstance(call, CallPreferred):
             assert self.part_rules.placement is Placement.ANY
             self.happens("preferred", call.ticket, call.available[::-1][: call.size])
@@ -201,9 +201,7 @@ class PartsMachine(RuleBasedStateMachine):
     @rule(lists_first=st.booleans())
     def the_agent_restarts(self, lists_first: bool) -> None:
         held = {a.key: a.device_ids for a in self.manager.book}
-        checkpoint = with_edits(decode(encode(self.manager.checkpoint())))
-        self.manager, self.twin = (DeviceManager(self.now, checkpoint, **self.options) for _ in range(2))
-        self.calls = []
+        self.a_process_begins(with_edits(decode(encode(self.manager.checkpoint()))))
         assert {a.key: a.device_ids for a in self.manager.book} == held
         if lists_first:
             self.the_plugin_registers()
@@ -264,18 +262,16 @@ class PartsMachine(RuleBasedStateMachine):
 
     @invariant()
     def reservations_belong_to_pods_in_progress(self) -> None:
-        reserved = self.manager.resources[GPU].use.reserved
-        assert set(reserved.values()) <= set(self.manager.allocator.in_progress)
+        assert set(self.manager.resources[GPU].use.reserved.values()) <= set(self.manager.allocator.in_progress)
 
     @invariant()
     def no_pod_that_could_be_served_waits(self) -> None:
-        waiting = {w.pod_uid: w for w in self.manager.pending(GPU)}
+        in_backoff = {w.pod_uid for w in self.manager.pending(GPU) if w.retry_at is not None}
         for pod in self.pods.values():
             is_idle = pod.uid not in self.manager.allocator.in_progress and not self.manager.book.of_pod(pod.uid)
-            found = waiting.get(pod.uid)
-            is_known = self.manager.pod(pod.uid) is not None and (found is None or found.retry_at is None)
+            is_known = self.manager.pod(pod.uid) is not None and pod.uid not in in_backoff
             if is_idle and is_known and self.is_checked(pod):
-                assert not self.could_be_served(pod), f"{pod} waits: {found}"
+                assert not self.could_be_served(pod), f"{pod} waits: {self.manager.pending(GPU)}"
 
     def is_checked(self, pod: Pod) -> bool:
         """For alignment, and for distinct devices that are reused, there is no such guarantee."""

@@ -1,53 +1,32 @@
 """A physical device is used in one way at a time, whatever plugins list."""
 
-from collections.abc import Sequence
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nodedevice_agent.devicemanager.effects import Effect, Publish
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.devicemanager.resources import availability, physical_devices, same_devices
-from nodedevice_agent.devicemanager.resources.connections import PluginOptions
-from nodedevice_agent.devicemanager.resources.devices import Device, accept
-from nodedevice_agent.devicemanager.snapshot import snapshot
+from nodedevice_agent.devicemanager.resources.devices import Device, ListedDevices, accept
 from nodedevice_api.names import Reason
-from nodedevice_api.parts import PartRules, Placement, part_id
+from nodedevice_api.parts import part_id
 
-from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, calls, held_by, pod, published
+from tests.unit.node_agent.devicemanager.identity_scenario import device, free, offering, offers
+from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, SAME, Scenario, calls, held_by, pod, published
 
 # the second resource of a scenario stands for units of the first one's GPUs
 UNITS = NIC
-SAME = PartRules(Placement.SAME_PARENT)
 A, B = Device("a", parent="a"), Device("b", parent="b")
 
 
-def units(*parents: str, count: int = 4) -> list[Device]:
-    return [Device(part_id(parent, number, "-"), parent=parent) for parent in parents for number in range(count)]
-
-
-def lists(
-    scenario: Scenario,
-    name: str,
-    devices: Sequence[Device],
-    endpoint: int,
-    rules: PartRules | None = None,
-    size: str = "",
-) -> list[Effect]:
-    parents = {device.parent: Device(device.parent, part_size=size) for device in devices if size}
-    return scenario.happens("listed", name, endpoint, accept(devices, part_rules=rules, parents=parents))
-
-
-def whole(*devices: Device) -> Scenario:
-    scenario = Scenario()
-    scenario.connect()
-    lists(scenario, GPU, devices, 1)
-    return scenario
+def in_parts(*parents: str, count: int = 4, size: str = "") -> ListedDevices:
+    found = (Device(part_id(parent, number, "-"), parent=parent) for parent in parents for number in range(count))
+    return accept(
+        found, part_rules=SAME, parents={parent: Device(parent, part_size=size) for parent in parents if size}
+    )
 
 
 def shared(scenario: Scenario, *parents: str) -> list[Effect]:
-    scenario.connect(UNITS, 2)
-    return lists(scenario, UNITS, units(*parents), 2, SAME)
+    return scenario.plugin(in_parts(*parents), UNITS, 2)
 
 
 def available(scenario: Scenario) -> dict[str, int]:
@@ -56,20 +35,17 @@ def available(scenario: Scenario) -> dict[str, int]:
 
 
 def test_units_of_a_gpu_that_a_pod_holds_whole_are_there_when_it_ends() -> None:
-    scenario = whole(A, B).run(pod("p", gpu=1))
+    scenario = Scenario.with_plugin([A, B]).run(pod("p", gpu=1))
     # the configuration has changed: the plugin lists one GPU whole no more, and the same one in units
     (held,) = scenario.held()["p/main"]
-    other = "b" if held == "a" else "a"
-    lists(scenario, GPU, [], 1)
+    scenario.lists([])
     shared(scenario, "a", "b")
     seen = scenario.snapshot(UNITS)
     assert (seen.total, seen.healthy, seen.available) == (8, 4, 4)
-    assert {(d.id, d.healthy, d.reason) for d in seen.devices} == {
-        (held, False, Reason.IN_OTHER_USE),
-        (other, True, ""),
-    }
-    message = next(d.message for d in seen.devices if d.id == held)
-    assert (GPU in message, f"{GPU} in parts" in message) == (True, False)
+    used, other = sorted(seen.devices, key=lambda device: device.healthy)
+    assert (used.id, used.healthy, used.reason) == (held, False, Reason.IN_OTHER_USE)
+    assert ({used.id, other.id}, other.healthy, other.reason) == ({"a", "b"}, True, "")
+    assert (GPU in used.message, f"{GPU} in parts" in used.message) == (True, False)
     scenario.run(pod("q", nic=3))
     assert scenario.see(pod("r", nic=3)) == [Publish(UNITS)]
     effects = scenario.gone("p")
@@ -80,23 +56,19 @@ def test_units_of_a_gpu_that_a_pod_holds_whole_are_there_when_it_ends() -> None:
 
 
 def test_the_same_resource_changes_from_whole_to_shares() -> None:
-    scenario = whole(A).run(pod("p", gpu=1))
-    lists(scenario, GPU, units("a"), 1, SAME)
+    scenario = Scenario.with_plugin([A]).run(pod("p", gpu=1))
+    scenario.lists(in_parts("a"))
     assert scenario.snapshot().available == 0
     assert not calls(scenario.see(pod("q", gpu=1)))
     assert calls(scenario.gone("p"))
 
 
 def test_parts_of_another_size_are_there_when_those_of_the_old_one_are_free() -> None:
-    scenario = Scenario()
-    scenario.connect()
-    lists(scenario, GPU, units("a", "b"), 1, SAME, "1Gi")
-    scenario.run(pod("p", gpu=3))
+    scenario = Scenario.with_plugin(in_parts("a", "b", size="1Gi")).run(pod("p", gpu=3))
     (held,) = {device_id[0] for device_id in scenario.held()["p/main"]}
     again = scenario.restarted()
     again.see(pod("p", gpu=3))
-    again.connect()
-    lists(again, GPU, units("a", "b", count=2), 1, SAME, "2Gi")
+    again.plugin(in_parts("a", "b", count=2, size="2Gi"))
     shown = {device.id: device for device in again.snapshot().devices}
     assert available(again)[held] == 0
     assert shown[held].reason == Reason.IN_OTHER_USE
@@ -106,25 +78,23 @@ def test_parts_of_another_size_are_there_when_those_of_the_old_one_are_free() ->
     # the same after one more restart, and with the old size those are free that are
     back = again.restarted()
     back.see(pod("p", gpu=3), pod("q", gpu=2))
-    back.connect()
-    lists(back, GPU, units("a", "b"), 1, SAME, "1Gi")
+    back.plugin(in_parts("a", "b", size="1Gi"))
     assert available(back) == {held: 1, ({"a", "b"} - {held}).pop(): 0}
     back.gone("q")
     assert back.snapshot().available == 5
 
 
 def test_after_a_restart_a_held_device_counts_by_its_id() -> None:
-    scenario = whole(A).run(pod("p", gpu=1)).restarted()
+    scenario = Scenario.with_plugin([A]).run(pod("p", gpu=1)).restarted()
     scenario.see(pod("p", gpu=1))
     shared(scenario, "a")
     assert scenario.snapshot(UNITS).available == 0
-    back = whole(B)
+    back = Scenario.with_plugin([B])
     shared(back, "a")
     back.run(pod("p", nic=1))
     again = back.restarted()
     again.see(pod("p", nic=1))
-    again.connect()
-    lists(again, GPU, [A, B], 1)
+    again.plugin([A, B])
     assert again.snapshot().available == 1
 
 
@@ -136,70 +106,66 @@ def test_so_it_does_where_its_plugin_is_not_known_yet() -> None:
 
 
 def test_of_two_plugins_that_list_a_gpu_the_first_one_has_it() -> None:
-    scenario = whole(A, B)
+    scenario = Scenario.with_plugin([A, B])
     shared(scenario, "a")
     assert (scenario.snapshot().available, scenario.snapshot(UNITS).available) == (2, 0)
-    effects = lists(scenario, GPU, [B], 1)
-    assert published(effects) == {GPU, UNITS}
+    assert published(scenario.lists([B])) == {GPU, UNITS}
     assert (scenario.snapshot().available, scenario.snapshot(UNITS).available) == (1, 4)
     # it stays where it is
-    lists(scenario, GPU, [A, B], 1)
+    scenario.lists([A, B])
     assert (scenario.snapshot().available, scenario.snapshot(UNITS).available) == (1, 4)
 
 
 def test_a_whole_device_that_is_used_as_instances_says_so() -> None:
-    scenario = whole(Device("m1", parent="a"))
+    scenario = Scenario.with_plugin([Device("m1", parent="a")])
     scenario.plugin([A], NIC, 2)
     (view,) = scenario.snapshot(NIC).devices
     assert view.message.startswith("a is used as instances: it can be allocated here when no pod uses it so")
 
 
 def test_a_held_device_without_a_physical_one_is_no_use_of_what_has_its_name() -> None:
-    scenario = whole(Device("a"), Device("m", parent="x")).run(pod("p", gpu=1))
+    scenario = Scenario.with_plugin([Device("a"), Device("m", parent="x")]).run(pod("p", gpu=1))
     assert scenario.held() == {"p/main": ("a",)}
     shared(scenario, "a")
     assert scenario.snapshot(UNITS).available == 4
 
 
 def test_an_allocation_in_flight_does_not_take_what_another_use_has_meanwhile() -> None:
-    scenario = whole(A)
+    scenario = Scenario.with_plugin([A])
     (call,) = calls(scenario.see(pod("p", gpu=1)))
-    lists(scenario, GPU, [], 1)
+    scenario.lists([])
     shared(scenario, "a")
     scenario.run(pod("q", nic=1))
-    lists(scenario, GPU, [A], 1)
+    scenario.lists([A])
     scenario.answer(call)
     assert scenario.held() == {}
     assert scenario.held(UNITS)["q/main"]
 
 
 def test_instances_of_one_gpu_are_of_several_resources() -> None:
-    scenario = whole(Device("m1", parent="a"))
+    scenario = Scenario.with_plugin([Device("m1", parent="a")])
     shared(scenario, "a")
     assert scenario.snapshot(UNITS).devices[0].message.startswith("a is used as instances: ")
-    scenario.connect(NIC, 2)
-    lists(scenario, NIC, [Device("m2", parent="a")], 2)
+    scenario.plugin([Device("m2", parent="a")], NIC, 2)
     scenario.run(pod("p", gpu=1, nic=1))
-    assert scenario.held() == {"p/main": ("m1",)}
-    assert scenario.held(NIC) == {"p/main": ("m2",)}
+    assert (scenario.held(), scenario.held(NIC)) == ({"p/main": ("m1",)}, {"p/main": ("m2",)})
 
 
 @pytest.mark.kubelet("scenario 53")
 def test_plugins_that_name_no_physical_devices_share_ids_as_ever() -> None:
-    scenario = Scenario.with_plugin(["a", "a-1"], ["a", "a-1"])
-    scenario.run(pod("p", gpu=2, nic=2))
+    scenario = Scenario.with_plugin(["a", "a-1"], ["a", "a-1"]).run(pod("p", gpu=2, nic=2))
     assert scenario.held() == scenario.held(NIC) == {"p/main": ("a", "a-1")}
 
 
 def test_an_instance_that_is_destroyed_while_a_pod_holds_it_still_has_its_gpu() -> None:
-    scenario = whole(Device("MIG-1", parent="a"), B).run(pod("p", gpu=2))
-    lists(scenario, GPU, [B], 1)
+    scenario = Scenario.with_plugin([Device("MIG-1", parent="a"), B]).run(pod("p", gpu=2))
+    scenario.lists([B])
     shared(scenario, "a")
     assert scenario.snapshot(UNITS).available == 0
     # no instance is held back because of another one, listed or not
-    lists(scenario, GPU, [Device("MIG-3", parent="a"), B], 1)
+    scenario.lists([Device("MIG-3", parent="a"), B])
     assert scenario.snapshot().available == 1
-    lists(scenario, GPU, [B], 1)
+    scenario.lists([B])
     assert scenario.snapshot(UNITS).available == 0
     scenario.gone("p")
     assert scenario.snapshot(UNITS).available == 4
@@ -213,57 +179,52 @@ class TestTooManyToCompare:
         monkeypatch.setattr(physical_devices, "MOST_LINKED", 6)
         monkeypatch.setattr(same_devices, "MOST_KINDS", 3)
 
+    def wholes(self, letter: str, count: int) -> list[Device]:
+        return [Device(f"{letter}{i}", parent=f"{letter}{i}") for i in range(count)]
+
     def test_of_a_resource_that_exceeds_it_nothing_is_given_out(self) -> None:
         scenario = Scenario()
-        scenario.plugin([Device(f"d{i}", parent=f"d{i}") for i in range(4)], name="a.example/b")
-        scenario.plugin([Device(f"e{i}", parent=f"e{i}") for i in range(3)], name="a.example/c", endpoint=2)
-        scenario.plugin([Device(f"f{i}", parent=f"f{i}") for i in range(6)], name="other.example/c", endpoint=3)
-        scenario.plugin([f"g{i}" for i in range(9)], name="a.example/d", endpoint=4)
-        scenario.plugin([Device("h0", parent="h0")], name="a.example/e", endpoint=5)
-        found = {name: snapshot(scenario.manager, name) for name in scenario.manager.resources}
+        scenario.plugin(self.wholes("d", 4), "a.example/b")
+        scenario.plugin(self.wholes("e", 3), "a.example/c", 2)
+        scenario.plugin(self.wholes("f", 6), "other.example/c", 3)
+        scenario.plugin([f"g{i}" for i in range(9)], "a.example/d", 4)
+        scenario.plugin(self.wholes("h", 1), "a.example/e", 5)
         available = {"a.example/b": 4, "a.example/c": 0, "a.example/d": 9, "a.example/e": 0, "other.example/c": 6}
-        assert {name: seen.available for name, seen in found.items()} == available
-        assert "the plugins of a.example name the physical devices of more than 6" in found["a.example/c"].id_error
-        assert {view.reason for view in found["a.example/c"].devices} == {"InOtherUse"}
+        assert {name: scenario.snapshot(name).available for name in scenario.manager.resources} == available
+        seen = scenario.snapshot("a.example/c")
+        assert "the plugins of a.example name the physical devices of more than 6" in seen.id_error
+        assert {view.reason for view in seen.devices} == {"InOtherUse"}
         # one that its plugin reports unhealthy is that
-        scenario.lists(
-            [Device("e0", False, parent="e0"), *(Device(i, parent=i) for i in ("e1", "e2"))], "a.example/c", 2
-        )
-        reasons = {view.id: view.reason for view in snapshot(scenario.manager, "a.example/c").devices}
+        scenario.lists([Device("e0", False, parent="e0"), *self.wholes("e", 3)[1:]], "a.example/c", 2)
+        reasons = {view.id: view.reason for view in scenario.snapshot("a.example/c").devices}
         assert reasons == {"e0": "ReportedUnhealthy", "e1": "InOtherUse", "e2": "InOtherUse"}
-        scenario.lists([Device("d0", parent="d0")], name="a.example/b")
-        assert snapshot(scenario.manager, "a.example/c").available == 2
-        assert snapshot(scenario.manager, "a.example/c").id_error == ""
+        scenario.lists(self.wholes("d", 1), "a.example/b")
+        seen = scenario.snapshot("a.example/c")
+        assert (seen.available, seen.id_error) == (2, "")
 
     def test_a_pod_waits_and_who_holds_some_keeps_them(self) -> None:
-        scenario = Scenario.with_plugin([Device("d0", parent="d0")]).run(pod("p", gpu=1))
-        scenario.lists([Device(f"d{i}", parent=f"d{i}") for i in range(7)])
+        scenario = Scenario.with_plugin(self.wholes("d", 1)).run(pod("p", gpu=1))
+        scenario.lists(self.wholes("d", 7))
         scenario.run(pod("q", gpu=1))
         assert (scenario.held(), scenario.reasons()) == ({"p/main": ("d0",)}, {"q": "NotEnoughDevices"})
         assert availability.allocatable(scenario.manager.resources[GPU]) == ("d0",)
-        scenario.answer_all(scenario.lists([Device(f"d{i}", parent=f"d{i}") for i in range(2)]))
+        scenario.answer_all(scenario.lists(self.wholes("d", 2)))
         assert scenario.held() == {"p/main": ("d0",), "q/main": ("d1",)}
 
     def test_shared_ones_that_are_alike_count_once(self) -> None:
-        scenario = Scenario()
-        options = PluginOptions(scope="built-in files")
-        shared = [Device(f"s{i}", identity=("c1:3",), is_shared=True) for i in range(9)]
-        alone = [Device(f"a{i}", identity=(f"c1:{i}",)) for i in range(3)]
-        for endpoint, (name, devices) in enumerate({"x.example/a": shared, "x.example/b": alone}.items(), start=1):
-            scenario.plugin(devices, name, endpoint, options)
-        found = {name: snapshot(scenario.manager, name) for name in scenario.manager.resources}
-        assert {name: seen.available for name, seen in found.items()} == {"x.example/a": 9, "x.example/b": 0}
-        assert "may be one and the same" in found["x.example/b"].id_error
+        scenario = offering(*(device(f"s{i}", "c1:3", shared=True) for i in range(9)))
+        alone = [device(f"a{i}", f"c1:{i}") for i in range(3)]
+        offers(scenario, NIC, *alone)
+        assert (scenario.snapshot().available, scenario.snapshot(NIC).available) == (9, 0)
+        assert "may be one and the same" in scenario.snapshot(NIC).id_error
         # as many as there may be
-        scenario.lists(alone[:2], "x.example/b", 2)
-        assert snapshot(scenario.manager, "x.example/b").available == 2
+        scenario.lists(alone[:2], NIC, 2)
+        assert scenario.snapshot(NIC).available == 2
 
     def test_what_is_given_out_nowhere_keeps_nobody_from_the_same_device(self) -> None:
-        scenario = Scenario()
-        options = PluginOptions(scope="built-in files")
-        scenario.plugin([Device("s", identity=("c1:0",), is_shared=True)], "x.example/a", 1, options)
-        scenario.plugin([Device(f"a{i}", identity=(f"c1:{i}",)) for i in range(3)], "x.example/b", 2, options)
-        assert [availability.free(resource) for resource in scenario.manager.resources.values()] == [("s",), ()]
+        scenario = offering(device("s", "c1:0", shared=True))
+        offers(scenario, NIC, *(device(f"a{i}", f"c1:{i}") for i in range(3)))
+        assert free(scenario) == ["s"]
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 3), st.booleans()), max_size=12))

@@ -1,6 +1,6 @@
 """Which resource names a node has: who gets a place, who loses one, and what nobody can lose."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import pytest
 from nodedevice_agent.devicemanager import resource_name_limit
@@ -9,12 +9,12 @@ from nodedevice_agent.devicemanager.pods import Container
 from nodedevice_agent.devicemanager.registration import RegistrationRejected
 from nodedevice_agent.devicemanager.resource_name_limit import MAX_NAMES
 from nodedevice_agent.devicemanager.resources.presence import EndpointState
+from nodedevice_agent.devicemanager.resources.use import DeviceUse
 from nodedevice_common.fair_places import EXCHANGE_SECONDS, spare
 
-from tests.unit.node_agent.devicemanager.scenario import Scenario, pod, status
+from tests.unit.node_agent.devicemanager.scenario import Scenario, pod
 
 MANY, FEW = "many.example.com", "few.example.com"
-NOW = "2026-01-01T12:00:00Z"
 
 
 def names(domain: str, count: int) -> list[str]:
@@ -52,6 +52,14 @@ def exchange(scenario: Scenario, name: str) -> str:
     scenario.happens("table.displaced", [loser], name)
     scenario.plugin(1, name, endpoint=1000)
     return loser
+
+
+# the newest one where a plugin serves as many names as there may be
+LAST = f"{MANY}/r255"
+
+
+def used(scenario: Scenario) -> DeviceUse:
+    return scenario.manager.resources[LAST].use
 
 
 class TestRoom:
@@ -101,45 +109,38 @@ class TestRoom:
 
 class TestExchange:
     def test_the_domain_with_most_loses_its_newest_name(self) -> None:
-        scenario = full(MAX_NAMES, f"{FEW}/old")
-        assert exchange(scenario, f"{FEW}/new") == f"{MANY}/r254"
+        assert exchange(full(MAX_NAMES, f"{FEW}/old"), f"{FEW}/new") == f"{MANY}/r254"
 
     def test_it_is_gone_without_a_grace_period_and_says_whose_its_place_is(self) -> None:
         scenario = full()
-        loser = f"{MANY}/r255"
-        effects = scenario.happens("table.displaced", [loser], f"{FEW}/new")
-        assert effects == [SaveCheckpoint(durable=False), Publish(loser)]
-        resource = scenario.manager.resources[loser]
-        assert (resource.presence.state, resource.presence.grace_ends_at, resource.listed.devices) == (
-            EndpointState.GONE,
-            None,
-            {},
-        )
-        assert resource.presence.is_not_configured
-        (registered,) = (c for c in status(scenario, {}, NOW, name=loser)["conditions"] if c["type"] == "Registered")
-        assert (registered["status"], registered["reason"]) == ("False", "PlaceTaken")
-        assert f"{FEW}/new has its place" in registered["message"]
+        effects = scenario.happens("table.displaced", [LAST], f"{FEW}/new")
+        assert effects == [SaveCheckpoint(durable=False), Publish(LAST)]
+        presence = scenario.manager.resources[LAST].presence
+        assert (presence.state, presence.grace_ends_at, presence.is_not_configured) == (EndpointState.GONE, None, True)
+        assert scenario.manager.resources[LAST].listed.devices == {}
+        shown = scenario.registered(LAST)
+        assert (shown["status"], shown["reason"]) == ("False", "PlaceTaken")
+        assert f"{FEW}/new has its place" in shown["message"]
         # the end of its stream comes late, and so does a list
-        assert scenario.disconnect(loser, 256) == []
-        assert scenario.lists(2, loser, 256) == []
-        assert scenario.manager.forget(loser)
+        assert scenario.disconnect(LAST, 256) == []
+        assert scenario.lists(2, LAST, 256) == []
+        assert scenario.manager.forget(LAST)
 
     def test_one_that_registers_all_the_same_is_like_any_other(self) -> None:
         scenario = full()
-        loser = f"{MANY}/r255"
-        scenario.happens("table.displaced", [loser], f"{FEW}/new")
-        scenario.plugin(1, loser, endpoint=1000)
-        seen = scenario.snapshot(loser)
+        scenario.happens("table.displaced", [LAST], f"{FEW}/new")
+        scenario.plugin(1, LAST, endpoint=1000)
+        seen = scenario.snapshot(LAST)
         assert (seen.state, seen.lost_to, seen.is_not_configured) == (EndpointState.RUNNING, None, False)
         assert seen.available == 1
 
     def test_a_pod_that_asks_for_it_meanwhile_learns_what_to_do(self) -> None:
         scenario = full()
-        scenario.happens("table.displaced", [f"{MANY}/r255"], f"{FEW}/new")
-        scenario.see(pod("u", Container("c", limits={f"{MANY}/r255": 1})))
-        (waiting,) = scenario.manager.pending(f"{MANY}/r255")
+        scenario.happens("table.displaced", [LAST], f"{FEW}/new")
+        scenario.see(pod("u", Container("c", limits={LAST: 1})))
+        (waiting,) = scenario.manager.pending(LAST)
         assert (waiting.reason, waiting.message.rpartition(": ")[2]) == ("PlaceTaken", "delete the pod")
-        assert not scenario.manager.forget(f"{MANY}/r255")
+        assert not scenario.manager.forget(LAST)
 
     def test_at_most_one_a_minute_and_none_before_the_last_one_is_over(self) -> None:
         scenario = full()
@@ -168,31 +169,23 @@ class TestExchange:
     @pytest.mark.parametrize(
         "needs",
         [
-            pytest.param(lambda scenario, name: scenario.manager.resources[name].use.holders.update(d0="u"), id="held"),
+            pytest.param(lambda scenario: used(scenario).holders.update(d0="u"), id="held"),
+            pytest.param(lambda scenario: used(scenario).reserved.update(d0="u"), id="reserved"),
+            pytest.param(lambda scenario: scenario.see(pod("u", Container("c", limits={LAST: 9}))), id="asked for"),
+            pytest.param(lambda scenario: scenario.cordon(LAST, ["d0"]), id="cordoned"),
             pytest.param(
-                lambda scenario, name: scenario.manager.resources[name].use.reserved.update(d0="u"), id="reserved"
-            ),
-            pytest.param(
-                lambda scenario, name: scenario.see(pod("u", Container("c", limits={name: 9}))), id="asked for"
-            ),
-            pytest.param(lambda scenario, name: scenario.cordon(name, ["d0"]), id="cordoned"),
-            pytest.param(
-                lambda scenario, name: setattr(
-                    scenario.manager.resources[name].use, "possible_holders", frozenset({"u"})
-                ),
-                id="perhaps held",
+                lambda scenario: setattr(used(scenario), "possible_holders", frozenset({"u"})), id="perhaps held"
             ),
         ],
     )
-    def test_what_is_needed_stays(self, needs: Callable[[Scenario, str], object]) -> None:
+    def test_what_is_needed_stays(self, needs: Callable[[Scenario], object]) -> None:
         scenario = full()
-        needs(scenario, f"{MANY}/r255")
+        needs(scenario)
         assert find(scenario, f"{FEW}/new") == f"{MANY}/r254"
 
     def test_nothing_is_exchanged_before_the_pods_are_known(self) -> None:
         assert not Scenario().manager.places.are_pods_known
-        scenario = node(*names(MANY, MAX_NAMES), are_pods_known=False)
-        refusal(scenario, f"{FEW}/new")
+        refusal(node(*names(MANY, MAX_NAMES), are_pods_known=False), f"{FEW}/new")
 
     def test_the_latest_losers_are_remembered(self) -> None:
         scenario = full()
@@ -203,10 +196,7 @@ class TestExchange:
 
     def test_a_name_that_the_kubelet_serves_loses_its_place_like_any_other(self) -> None:
         scenario = node(f"{FEW}/own")
-        scenario.manager.places.others = lambda: {
-            **dict.fromkeys(names(MANY, MAX_NAMES - 1), False),
-            f"{MANY}/r254": True,
-        }
+        scenario.manager.places.others = lambda: {**dict.fromkeys(names(MANY, 254), False), f"{MANY}/r254": True}
         assert find(scenario, f"{FEW}/new") == f"{MANY}/r253"
 
 
@@ -220,9 +210,7 @@ class TestExchange:
         pytest.param({"a.b/1": False, "a.b/2": False, "c.d/1": False}, "c.d/2", "", id="one fewer"),
         pytest.param({"a.b/1": False, "a.b/2": False, "a.b/3": False, "c.d/1": False}, "c.d/2", "a.b/3", id="fewer"),
         pytest.param({"a.b/1": False, "c.d/1": False}, "e.f/1", "c.d/1", id="of several with most, the newest"),
-        pytest.param(
-            {"a.b/1": False, "c.d/1": True, "c.d/2": True, "e.f/1": False}, "g.h/1", "e.f/1", id="of those that can"
-        ),
+        pytest.param({"a.b/1": False, "c.d/1": True, "c.d/2": True, "e.f/1": False}, "g.h/1", "e.f/1", id="that can"),
         pytest.param({"a.b/1": False, "a.b/2": False}, "b/3", "a.b/2", id="a domain is the whole of it"),
         pytest.param({}, "a.b/1", "", id="none"),
     ],
@@ -235,7 +223,7 @@ def test_which_one_loses_its_place(taken: dict[str, bool], name: str, loser: str
     ("more", "fewer", "exchanges"),
     [(128, 128, 0), (128, 127, 0), (129, 127, 1), (130, 126, 2), (131, 125, 3), (2, 1, 0), (3, 1, 1), (256, 0, 128)],
 )
-def test_two_domains_that_go_on_registering_exchange_places_until_they_have_as_many(
+def test_domains_that_go_on_registering_exchange_places_until_they_are_even(
     more: int, fewer: int, exchanges: int
 ) -> None:
     """One that loses a name registers it again as often as it may."""
@@ -252,8 +240,7 @@ def test_two_domains_that_go_on_registering_exchange_places_until_they_have_as_m
 
 
 def test_a_refusal_lists_in_sums_what_has_the_places_and_the_remedy() -> None:
-    others = [f"d{number}.example.com/r" for number in range(7)]
-    scenario = full(MAX_NAMES, *others)
+    scenario = full(MAX_NAMES, *(f"d{number}.example.com/r" for number in range(7)))
     text = str(refusal(scenario, f"{MANY}/a"))
     assert text.startswith(f"{MANY}/a: this node has 256 resource names, which is the limit: 249 of {MANY}, 1 of d0.")
     assert text.endswith(
@@ -263,23 +250,18 @@ def test_a_refusal_lists_in_sums_what_has_the_places_and_the_remedy() -> None:
     assert refusal(scenario, f"{MANY}/a").of_all == refusal(scenario, f"{MANY}/b").of_all
 
 
-def displaced(scenario: Scenario) -> Iterable[str]:
-    return (name for name, resource in scenario.manager.resources.items() if resource.presence.lost_to is not None)
-
-
 class TestFromBeforeThereWasABound:
     def test_the_newest_that_nobody_needs_have_to_go(self) -> None:
         scenario = node(*names(MANY, MAX_NAMES + 2))
         scenario.cordon(f"{MANY}/r257", ["d0"])
         assert scenario.manager.places.beyond() == [f"{MANY}/r256", f"{MANY}/r255"]
         scenario.happens("table.displaced", scenario.manager.places.beyond(), "")
-        assert [*displaced(scenario)] == [f"{MANY}/r255", f"{MANY}/r256"]
+        displaced = [name for name, each in scenario.manager.resources.items() if each.presence.lost_to is not None]
+        assert displaced == [f"{MANY}/r255", f"{MANY}/r256"]
 
     def test_a_domain_with_few_keeps_its_own_however_new_they_are(self) -> None:
         scenario = node(*names(MANY, MAX_NAMES), *names(FEW, 20))
-        assert {*scenario.manager.places.beyond()} == {
-            f"{MANY}/r{number}" for number in range(MAX_NAMES - 20, MAX_NAMES)
-        }
+        assert {*scenario.manager.places.beyond()} == {*names(MANY, MAX_NAMES)[-20:]}
         scenario = node(*names(MANY, MAX_NAMES), *names(FEW, MAX_NAMES))
         gone = scenario.manager.places.beyond()
         assert len([name for name in gone if name.startswith(MANY)]) == len(gone) / 2 == MAX_NAMES / 2

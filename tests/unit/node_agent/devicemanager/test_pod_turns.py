@@ -20,8 +20,7 @@ def test_pods_that_come_at_once_have_their_turns_in_events_of_their_own(limit: C
     """A node whose pods all wait for one list must not stand while each of them looks at all of its devices."""
     limit(600)
     scenario = Scenario.with_plugin(100)
-    pods = [pod(f"p{number}", gpu=1) for number in range(10)]
-    scenario.answer_all(scenario.happens("pod_events.synced", pods))
+    scenario.answer_all(scenario.happens("pod_events.synced", [pod(f"p{number}", gpu=1) for number in range(10)]))
     assert [*scenario.held()] == ["p0/main", "p1/main"]
     for count in (4, 6, 8, 10):
         assert scenario.manager.next_deadline() == scenario.now
@@ -71,8 +70,7 @@ def test_a_pod_that_goes_before_its_turn_has_none(limit: Callable[[int], None]) 
 
 def test_what_a_list_of_pods_frees_goes_to_who_waits_longest() -> None:
     for ended in ([], [pod("old", gpu=1, has_ended=True)]):
-        scenario = Scenario.with_plugin(1).run(pod("old", gpu=1))
-        scenario.run(pod("waits", gpu=1))
+        scenario = Scenario.with_plugin(1).run(pod("old", gpu=1), pod("waits", gpu=1))
         scenario.answer_all(scenario.happens("pod_events.synced", [*ended, pod("waits", gpu=1), pod("new", gpu=1)]))
         assert [*scenario.held()] == ["waits/main"]
 

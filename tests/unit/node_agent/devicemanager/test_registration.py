@@ -68,10 +68,12 @@ def test_rejected(change: dict[str, str], reason: str, part: str) -> None:
     assert len(text) < 600
 
 
+# a connection's socket and its resource name
+Sockets = list[tuple[str, str]]
 NEW = ("new.sock", "example.com/new")
 
 
-def many(count: int, socket: str = "{}.sock") -> list[tuple[str, str]]:
+def many(count: int, socket: str = "{}.sock") -> Sockets:
     return [(socket.format(number), f"example.com/r{number}") for number in range(count)]
 
 
@@ -81,40 +83,29 @@ class TestConnections:
         [
             pytest.param([], [], id="no connection"),
             pytest.param(many(256), [], id="one for each name that a node may have, on other sockets"),
-            pytest.param(
-                many(MAX_CONNECTIONS_OF_A_SOCKET - 1, "new.sock"), [], id="one less than the most of a socket"
-            ),
+            pytest.param(many(MAX_CONNECTIONS_OF_A_SOCKET - 1, NEW[0]), [], id="one less than the most of a socket"),
             pytest.param([], many(MAX_OPENING - 1), id="one less than may be dialled"),
         ],
     )
-    def test_below(self, connections: list[tuple[str, str]], opening: list[tuple[str, str]]) -> None:
+    def test_below(self, connections: Sockets, opening: Sockets) -> None:
         check_connections(connections, opening, *NEW, known=[])
 
     @pytest.mark.parametrize(
         ("connections", "opening", "part"),
         [
-            pytest.param(
-                many(MAX_CONNECTIONS_OF_A_SOCKET, "new.sock"), [], "fewer resources", id="names of one socket"
-            ),
-            pytest.param(
-                many(60, "new.sock"), many(4, "new.sock"), "streams that are no longer used", id="some are dialled"
-            ),
-            pytest.param(
-                [],
-                many(MAX_OPENING),
-                "256 registered device plugins have not responded yet.*stop plugins that hang",
-                id="too many are dialled",
-            ),
+            pytest.param(many(MAX_CONNECTIONS_OF_A_SOCKET, NEW[0]), [], "fewer resources", id="names of one socket"),
+            pytest.param(many(60, NEW[0]), many(4, NEW[0]), "streams that are no longer used", id="some are dialled"),
+            pytest.param([], many(MAX_OPENING), "256 .*responded yet.*stop plugins that hang", id="many are dialled"),
         ],
     )
-    def test_reached(self, connections: list[tuple[str, str]], opening: list[tuple[str, str]], part: str) -> None:
-        for known in ([], [NEW[1]]):
-            # a name that has its place, too, while it is dialled already
-            dialled = [*opening, NEW] if known else opening
-            with pytest.raises(RegistrationRejected, match=part) as rejected:
-                check_connections(connections, dialled, *NEW, known=known)
-            assert rejected.value.reason == "Connections"
-            assert rejected.value.of_all
+    @pytest.mark.parametrize("has_place", [False, True])
+    def test_reached(self, connections: Sockets, opening: Sockets, part: str, has_place: bool) -> None:
+        # a name that has its place, too, while it is dialled already
+        dialled, known = ([*opening, NEW], [NEW[1]]) if has_place else (opening, [])
+        with pytest.raises(RegistrationRejected, match=part) as rejected:
+            check_connections(connections, dialled, *NEW, known=known)
+        assert rejected.value.reason == "Connections"
+        assert rejected.value.of_all
 
     def test_names_that_register_again_all_at_once_keep_no_new_one_out(self) -> None:
         again = many(MAX_OPENING)
@@ -123,15 +114,13 @@ class TestConnections:
     @pytest.mark.parametrize(
         ("connections", "opening"),
         [
-            pytest.param(many(MAX_CONNECTIONS_OF_A_SOCKET, "new.sock"), [], id="its socket is full"),
+            pytest.param(many(MAX_CONNECTIONS_OF_A_SOCKET, NEW[0]), [], id="its socket is full"),
             pytest.param([NEW] * 100, [], id="it has many itself"),
             pytest.param(many(400), [], id="all together"),
             pytest.param([], many(MAX_OPENING), id="many are dialled"),
         ],
     )
-    def test_a_name_that_has_its_place_is_not_rejected(
-        self, connections: list[tuple[str, str]], opening: list[tuple[str, str]]
-    ) -> None:
+    def test_a_name_that_has_its_place_is_not_rejected(self, connections: Sockets, opening: Sockets) -> None:
         check_connections(connections, opening, *NEW, known=[NEW[1]])
 
     @pytest.mark.parametrize(
@@ -148,9 +137,7 @@ class TestConnections:
             pytest.param({number: str(number) for number in range(256)}, "7", None, id="one for each name"),
         ],
     )
-    def test_its_oldest_one_goes_where_there_are_too_many(
-        self, connections: dict[int, str], name: str, surplus: int | None
-    ) -> None:
+    def test_the_oldest_of_too_many_goes(self, connections: dict[int, str], name: str, surplus: int | None) -> None:
         assert surplus_connection(connections, name) == surplus
 
 

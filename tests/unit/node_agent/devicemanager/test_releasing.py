@@ -6,29 +6,22 @@ from nodedevice_agent.devicemanager.releasing import RELEASING_SETTLE_SECONDS
 from nodedevice_agent.devicemanager.resources.devices import Device
 
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario
-from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, calls, container, is_saved, pod, published
+from tests.unit.node_agent.devicemanager.scenario import ENDS, GPU, NIC, Scenario, app, calls, is_saved, pod, published
 
 
 class TestEnd:
     @pytest.mark.kubelet("behaviour 66", "weak spot 17")
-    @pytest.mark.parametrize("how", ["over", "gone", "not in a complete list"])
+    @pytest.mark.parametrize("how", ENDS)
     def test_devices_are_free_at_once_and_that_is_saved(self, how: str) -> None:
-        scenario = Scenario.with_plugin(1).run(pod("p", gpu=1))
-        scenario.see(pod("q", gpu=1))
-        if how == "over":
-            effects = scenario.see(pod("p", gpu=1, has_ended=True))
-        elif how == "gone":
-            effects = scenario.gone("p")
-        else:
-            effects = scenario.happens("pod_events.synced", [pod("q", gpu=1)])
+        scenario = Scenario.with_plugin(1).run(pod("p", gpu=1), pod("q", gpu=1))
+        effects = scenario.ends(pod("p", gpu=1), how, pod("q", gpu=1))
         assert is_saved(effects, durable=False)
         assert published(effects) >= {GPU}
         scenario.answer_all(effects)
         assert scenario.held() == {"q/main": ("d0",)}
 
     def test_a_terminating_pod_keeps_its_devices(self) -> None:
-        scenario = Scenario.with_plugin(1).run(pod("p", gpu=1))
-        scenario.see(pod("p", gpu=1, is_terminating=True))
+        scenario = Scenario.with_plugin(1).run(pod("p", gpu=1), pod("p", gpu=1, is_terminating=True))
         assert scenario.held() == {"p/main": ("d0",)}
 
     def test_a_pod_that_was_terminating_when_first_seen_gets_nothing(self) -> None:
@@ -39,11 +32,10 @@ class TestEnd:
 
     @pytest.mark.kubelet("behaviour 70", "scenario 88")
     def test_a_pod_that_had_ended_when_first_seen_gets_nothing(self) -> None:
-        scenario = Scenario.with_plugin(2)
-        assert scenario.see(pod("p", gpu=1, has_ended=True)) == []
+        assert Scenario.with_plugin(2).see(pod("p", gpu=1, has_ended=True)) == []
 
     def test_the_end_of_a_pod_frees_all_its_resources(self) -> None:
-        scenario = Scenario.with_plugin(2, nics=["n0"]).run(pod("p", container("a", gpu=1, nic=1)))
+        scenario = Scenario.with_plugin(2, nics=["n0"]).run(pod("p", app("a", nic=1)))
         assert published(scenario.gone("p")) == {GPU, NIC}
         assert (scenario.held(), scenario.held(NIC)) == ({}, {})
 
@@ -69,8 +61,7 @@ class TestReleasing:
     """With a runtime that reports the end of containers, the end of the pod in the API is not enough."""
 
     def test_devices_are_free_only_when_the_runtime_reports_the_end(self) -> None:
-        scenario = Scenario.with_plugin(1, waits_for_runtime=True).run(pod("p", gpu=1))
-        scenario.see(pod("q", gpu=1))
+        scenario = Scenario.with_plugin(1, waits_for_runtime=True).run(pod("p", gpu=1), pod("q", gpu=1))
         scenario.gone("p")
         seen = scenario.snapshot()
         assert (seen.allocated, seen.releasing, seen.available) == (0, 1, 0)

@@ -1,19 +1,14 @@
 """One device under several names: a cordon counts under each, and an ID does not change while it is held or cordoned."""
 
-from nodedevice_agent.devicemanager.records.cordons import Cordon
-
-from tests.unit.node_agent.devicemanager.identity_scenario import device, free, offers
-from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, pod
+from tests.unit.node_agent.devicemanager.identity_scenario import device, free, offering, offers
+from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, pod
 
 
 class TestCordons:
-    """A cordoned device is out of service under any name."""
-
     def test_nobody_gets_it_under_another_name(self) -> None:
-        scenario = Scenario()
-        offers(scenario, GPU, device("a", "c1:1"))
+        scenario = offering(device("a", "c1:1"))
         offers(scenario, NIC, device("b", "c1:1"), device("c", "c1:2"))
-        scenario.happens("table.cordoned", NIC, "object", {"b": Cordon()})
+        scenario.cordon(NIC, ["b"])
         assert free(scenario) == ["c"]
         assert "is cordoned there" in scenario.snapshot().devices[0].message
         scenario.disconnect(NIC, 2)
@@ -21,33 +16,29 @@ class TestCordons:
         after = scenario.restarted()
         offers(after, GPU, device("a", "c1:1"))
         assert free(after) == []
-        after.happens("table.cordoned", NIC, "object", {})
+        after.cordon(NIC, [])
         assert free(after) == ["a"]
 
     def test_a_resource_that_is_gone_is_known_as_long_as_it_says_what_is_cordoned(self) -> None:
-        scenario = Scenario()
-        offers(scenario, NIC, device("b", "c1:1"))
-        scenario.happens("table.cordoned", NIC, "object", {"b": Cordon()})
+        scenario = offering(device("b", "c1:1"), name=NIC)
+        scenario.cordon(NIC, ["b"])
         scenario.disconnect(NIC, 2)
         scenario.passes(3600)
         assert not scenario.manager.forget(NIC)
         offers(scenario, GPU, device("a", "c1:1"))
-        scenario.happens("table.cordoned", NIC, "object", {})
+        scenario.cordon(NIC, [])
         assert free(scenario) == ["a"]
         assert scenario.manager.forget(NIC)
 
     def test_with_all_of_its_resource(self) -> None:
-        scenario = Scenario()
-        offers(scenario, NIC, device("b", "c1:1"))
-        scenario.happens("table.cordoned", NIC, "object", {"*": Cordon()})
+        scenario = offering(device("b", "c1:1"), name=NIC)
+        scenario.cordon(NIC, ["*"])
         offers(scenario, GPU, device("a", "c1:1"))
         assert free(scenario) == []
 
     def test_a_pod_that_has_it_under_another_name_keeps_it(self) -> None:
-        scenario = Scenario()
-        offers(scenario, GPU, device("a", "c1:1"))
-        scenario.run(pod("p", gpu=1))
+        scenario = offering(device("a", "c1:1")).run(pod("p", gpu=1))
         offers(scenario, NIC, device("b", "c1:1"))
-        scenario.happens("table.cordoned", NIC, "object", {"b": Cordon()})
+        scenario.cordon(NIC, ["b"])
         assert scenario.held() == {"p/main": ("a",)}
         assert scenario.manager.resources[GPU].use.held_back == {}

@@ -58,10 +58,8 @@ class Process:
     def shown(self) -> RunningContainer:
         marked = {CONTAINER_DEVICES_ANNOTATION: self.mark} if self.mark else {}
         state, pid = (ContainerState.RUNNING, 7) if self.starts_until is None else (ContainerState.CREATED, 0)
-        uid = self.sandbox.uid
-        return RunningContainer(
-            self.id, self.sandbox.id, self.container, state, annotations=marked, pid=pid, pod_uid=uid
-        )
+        box = self.sandbox
+        return RunningContainer(self.id, box.id, self.container, state, annotations=marked, pid=pid, pod_uid=box.uid)
 
     def may_run(self, now: float) -> bool:
         return self.starts_until is None or now < self.starts_until
@@ -75,7 +73,6 @@ class RuntimeMachine(ManagerMachine):
         self.stopped: list[Process] = []
         # pods of the kubelet: those of the API, and those whose end it has not seen yet
         self.bound: dict[str, Pod] = {}
-        self.is_connected = False
         self.last_id = 0
 
     @initialize(waits_for_runtime=st.just(True), waits_for_cordons=st.booleans(), plugins=PLUGINS_BACK)
@@ -100,6 +97,7 @@ class RuntimeMachine(ManagerMachine):
         self.a_new_agent_begins()
 
     def runtime_lost(self) -> None:
+        self.is_connected = False
         for manager in (self.manager, self.twin):
             manager.containers.lost()
 
@@ -172,15 +170,15 @@ class RuntimeMachine(ManagerMachine):
             if process.starts_until is not None and process.may_run(self.now) and not process.is_unknown:
                 self.runs(process)
 
+    @precondition(lambda self: self.is_connected)
     @invariant()
     def the_agent_drops_containers_that_were_never_started(self) -> None:
-        if self.is_connected:
-            for alive in self.events[0].overdue(self.now):
-                if alive.unlisted_since is not None:
-                    self.processes.pop(alive.id, None)
-                self.runtime_event("ended", alive.pod_uid, alive.id)
-            later = self.events[0].next_deadline()
-            assert later is None or later > self.now, "a deadline that has passed stays"
+        for alive in self.events[0].overdue(self.now):
+            if alive.unlisted_since is not None:
+                self.processes.pop(alive.id, None)
+            self.runtime_event("ended", alive.pod_uid, alive.id)
+        later = self.events[0].next_deadline()
+        assert later is None or later > self.now, "a deadline that has passed stays"
 
     def everything_is_well(self) -> None:
         """A plugin that lists everything, and a connected runtime: most interesting states need both."""
@@ -204,7 +202,6 @@ class RuntimeMachine(ManagerMachine):
     def a_pod_not_injected(self, name: str, containers: Sequence[Limited]) -> None:
         """Created while the agent was not connected, without being held back. Its devices may be pending or allocated then."""
         self.runtime_lost()
-        self.is_connected = False
         self.a_pod_comes(name, containers)
         self.the_kubelet_syncs_its_pods()
         for container in self.pods[name].containers:
@@ -279,7 +276,6 @@ class RuntimeMachine(ManagerMachine):
     def the_runtime_disconnects(self, data: st.DataObject, ended: int, removed: bool, comes_back: bool) -> None:
         """Containers keep running, and some end meanwhile, and may be removed."""
         self.runtime_lost()
-        self.is_connected = False
         for _ in range(min(ended, len(self.processes))):
             self.a_container_ends(data, False)
         if removed:
@@ -322,20 +318,16 @@ class RuntimeMachine(ManagerMachine):
             for device in process.has:
                 assert users.setdefault(device, process.sandbox.uid) == process.sandbox.uid, f"{device} is shared"
 
+    @precondition(lambda self: not self.manager.is_recovering)
     @invariant()
     def a_containers_devices_belong_to_its_pod(self) -> None:
         for process in self.possibly_running():
             for name, device_id in process.has:
-                holder = (
-                    self.manager.resources[name].use.holders.get(device_id) if not self.manager.is_recovering else None
-                )
-                assert holder in (None, process.sandbox.uid)
-                assert holder is not None or self.manager.is_recovering, f"{device_id} is free while {process} has it"
+                assert self.manager.resources[name].use.holders.get(device_id) == process.sandbox.uid, process
 
+    @precondition(lambda self: self.is_connected)
     @invariant()
     def containers_without_their_devices_are_known(self) -> None:
-        if not self.is_connected:
-            return
         for process in self.processes.values():
             for allocation in self.manager.book.of_container(process.sandbox.uid, process.container):
                 if allocation.response is None:
@@ -359,10 +351,9 @@ class RuntimeMachine(ManagerMachine):
         for name in self.manager.resources:
             assert not self.events[0].using_released(name)
 
+    @precondition(lambda self: self.is_connected)
     @invariant()
     def devices_of_ended_pods_are_free(self) -> None:
-        if not self.is_connected:
-            return
         users = {(process.sandbox.uid, process.container) for process in self.processes.values()}
         users |= {(unlisted.pod_uid, unlisted.container) for unlisted in self.manager.containers.unlisted()}
         for allocation in self.manager.book:

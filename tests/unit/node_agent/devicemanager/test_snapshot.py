@@ -2,10 +2,10 @@
 
 import pytest
 from nodedevice_agent.devicemanager.pods import Pod
-from nodedevice_agent.devicemanager.resources.connections import BUILT_IN, PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import Device
 from nodedevice_api.names import Reason
 
+from tests.unit.node_agent.devicemanager.identity_scenario import device, offers
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, container, device_ids, init, pod, status
 
 
@@ -101,22 +101,20 @@ class TestADeviceThatIsGivenOutElsewhere:
     HELD = OFFERED.replace("is offered", "is allocated")
 
     def listed(self, scenario: Scenario) -> Scenario:
-        for endpoint, (name, device_id) in enumerate(((GPU, "gpu"), (NIC, "nic")), 1):
-            device = Device(device_id, identity=("c1:9",))
-            scenario.plugin([device], name, endpoint, PluginOptions(scope=f"{BUILT_IN}{name}"))
+        offers(scenario, GPU, device("gpu", "c1:9"))
+        offers(scenario, NIC, device("nic", "c1:9"))
         return scenario
 
     def shown(self, scenario: Scenario) -> str:
         seen = scenario.snapshot(NIC)
-        assert seen.devices == seen.unhealthy
-        assert [view.reason for view in seen.devices] == [Reason.IN_OTHER_USE]
-        return seen.devices[0].message
-
-    def test_while_nobody_has_it(self) -> None:
-        assert self.shown(self.listed(Scenario())) == self.OFFERED
+        (view,) = seen.devices
+        assert (view.reason, seen.unhealthy) == (Reason.IN_OTHER_USE, (view,))
+        return view.message
 
     def test_with_the_pod_that_has_it(self) -> None:
-        scenario = self.listed(Scenario()).run(pod("p", gpu=1))
+        scenario = self.listed(Scenario())
+        assert self.shown(scenario) == self.OFFERED
+        scenario.run(pod("p", gpu=1))
         assert self.shown(scenario) == f"{self.HELD}; pod default/p has it now"
         # which the API has not shown yet
         assert self.shown(self.listed(scenario.restarted())) == f"{self.HELD}; a pod with UID p has it now"

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from msgspec import structs
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
@@ -17,7 +17,7 @@ from nodedevice_agent.runtime.injection import Grant
 from tests.examples import examples
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario
 from tests.unit.node_agent.devicemanager.runtime_scenario import container as running
-from tests.unit.node_agent.devicemanager.scenario import Scenario, held_by, is_saved, pod, status
+from tests.unit.node_agent.devicemanager.scenario import ENDS, Scenario, held_by, is_saved, pod, status
 from tests.unit.node_agent.kube.crd_rules import problems
 
 HASH = "0123456789abcdef0123456789abcdef"
@@ -34,8 +34,8 @@ def sandbox(config_hash: str = HASH, name: str = "static") -> Sandbox:
 
 
 def connected(devices: int = 8) -> RuntimeScenario:
-    scenario = RuntimeScenario.with_plugin(devices)
-    scenario.sync()
+    scenario = RuntimeScenario.synced()
+    scenario.plugin(devices)
     return scenario
 
 
@@ -63,27 +63,18 @@ class TestAttacks:
     """By one who may create pods with spec.nodeName, and patch their annotations."""
 
     def test_ever_new_hashes_are_one_pod_where_no_runtime_shows_anything(self) -> None:
-        scenario = Scenario.with_plugin(8)
-        for config_hash in HASHES:
-            scenario.run(mirror_pod("evil", config_hash))
+        scenario = Scenario.with_plugin(8).run(*(mirror_pod("evil", config_hash) for config_hash in HASHES))
         assert scenario.held() == {"evil/main": ("d0",)}
         assert shown_uids(scenario) == ["evil"]
         scenario.gone("evil")
         assert scenario.held() == {}
 
-    @pytest.mark.parametrize("end", ["gone", "over", "not in the list"])
-    def test_the_end_of_another_object_ends_no_static_pod(self, end: str) -> None:
-        scenario = with_static_pod(1)
-        evil, later = mirror_pod("evil", name="evil"), pod("later", gpu=1)
-        scenario.run(evil)
-        match end:
-            case "gone":
-                scenario.gone("evil")
-            case "over":
-                scenario.run(structs.replace(evil, has_ended=True))
-            case _:
-                scenario.happens("pod_events.synced", [mirror_pod("mirror")])
-        scenario.run(later)
+    @pytest.mark.parametrize("how", ENDS)
+    def test_the_end_of_another_object_ends_no_static_pod(self, how: str) -> None:
+        evil = mirror_pod("evil", name="evil")
+        scenario = with_static_pod(1).run(evil)
+        scenario.answer_all(scenario.ends(evil, how, mirror_pod("mirror")))
+        scenario.run(pod("later", gpu=1))
         assert scenario.held() == {f"{HASH}/main": ("d0",)}
         assert scenario.snapshot().releasing == 0
         # its container may be created again
@@ -98,21 +89,20 @@ class TestAttacks:
         assert scenario.held() == {}
 
     def test_the_first_hash_of_a_mirror_pod_stays(self) -> None:
-        scenario = with_static_pod()
-        scenario.run(mirror_pod("mirror", HASHES[1]))
+        scenario = with_static_pod().run(mirror_pod("mirror", HASHES[1]))
         assert scenario.held() == {f"{HASH}/main": ("d0",)}
         scenario.gone("mirror")
         assert scenario.snapshot().releasing == 1
 
 
 class TestStaticPod:
-    @pytest.mark.parametrize("first", ["mirror pod", "sandbox"])
-    def test_it_gets_its_device_in_any_order(self, first: str) -> None:
+    @pytest.mark.parametrize("is_shown_first", [False, True])
+    def test_it_gets_its_device_in_any_order(self, is_shown_first: bool) -> None:
         scenario = connected()
-        if first == "sandbox":
+        if is_shown_first:
             show(scenario)
         scenario.run(mirror_pod("mirror"))
-        if first == "mirror pod":
+        if not is_shown_first:
             assert scenario.held() == {}
             show(scenario)
         assert scenario.held() == {f"{HASH}/main": ("d0",)}
@@ -136,8 +126,7 @@ class TestStaticPod:
         assert scenario.snapshot().releasing == 0
 
     def test_a_change_while_it_is_not_proven_counts(self) -> None:
-        scenario = connected()
-        scenario.run(mirror_pod("mirror"), mirror_pod("mirror", is_terminating=True))
+        scenario = connected().run(mirror_pod("mirror"), mirror_pod("mirror", is_terminating=True))
         show(scenario)
         assert scenario.held() == {}
 
@@ -150,8 +139,7 @@ class TestStaticPod:
         assert shown_uids(scenario) == ["mirror"]
 
     def test_a_checkpoint_without_its_name_is_completed(self) -> None:
-        checkpoint = structs.replace(with_static_pod(1).manager.checkpoint(), static_pods=())
-        scenario = RuntimeScenario(checkpoint)
+        scenario = RuntimeScenario(structs.replace(with_static_pod(1).manager.checkpoint(), static_pods=()))
         scenario.happens("pod_events.synced", [mirror_pod("mirror")])
         effects = scenario.happens("pod_events.static_pods_listed", [StaticPod(HASH, "default", "static")])
         assert is_saved(effects, durable=False)
@@ -183,16 +171,13 @@ class TestWhatIsRemembered:
         assert proven(found, [mirror_pod("b")]) == []
 
     @pytest.mark.parametrize(("held", "expected"), [((), []), ((HASH,), [HASH])])
-    def test_one_that_is_not_listed_is_forgotten_unless_it_holds_devices(
-        self, held: tuple[str, ...], expected: list[str]
-    ) -> None:
+    def test_an_unlisted_one_is_forgotten_unless_it_holds_any(self, held: tuple[str, ...], expected: list[str]) -> None:
         found = StaticPods([self.KNOWN])
         assert found.listed([], held) == []
         assert proven(found, [mirror_pod("a")]) == expected
 
     def test_another_namespace_is_another_pod(self) -> None:
-        found = StaticPods([self.KNOWN])
-        assert proven(found, [structs.replace(mirror_pod("a"), namespace="other")]) == []
+        assert proven(StaticPods([self.KNOWN]), [structs.replace(mirror_pod("a"), namespace="other")]) == []
 
 
 class Tenants(RuleBasedStateMachine):
@@ -216,12 +201,12 @@ class Tenants(RuleBasedStateMachine):
         self.objects[uid] = mirror_pod(uid, config_hash, name=uid, gpu=gpu)
         self.scenario.run(self.objects[uid])
 
+    @precondition(lambda self: self.objects)
     @rule(config_hash=st.sampled_from(HASHES[:3]), data=st.data())
     def tenant_patches(self, config_hash: str, data: st.DataObject) -> None:
-        if self.objects:
-            uid = data.draw(st.sampled_from(sorted(self.objects)))
-            self.objects[uid] = structs.replace(self.objects[uid], config_hash=config_hash)
-            self.scenario.run(self.objects[uid])
+        uid = data.draw(st.sampled_from(sorted(self.objects)))
+        self.objects[uid] = structs.replace(self.objects[uid], config_hash=config_hash)
+        self.scenario.run(self.objects[uid])
 
     @rule(config_hash=st.sampled_from(HASHES[:2]))
     def kubelet_mirrors(self, config_hash: str) -> None:
@@ -231,13 +216,13 @@ class Tenants(RuleBasedStateMachine):
             self.objects[uid] = mirror_pod(uid, config_hash, self.STATIC[config_hash])
             self.scenario.run(self.objects[uid])
 
+    @precondition(lambda self: self.objects)
     @rule(data=st.data())
     def deletes(self, data: st.DataObject) -> None:
-        if self.objects:
-            uid = data.draw(st.sampled_from(sorted(self.objects)))
-            del self.objects[uid]
-            self.mirrors = {config_hash: of for config_hash, of in self.mirrors.items() if of != uid}
-            self.scenario.answer_all(self.scenario.gone(uid))
+        uid = data.draw(st.sampled_from(sorted(self.objects)))
+        del self.objects[uid]
+        self.mirrors = {config_hash: of for config_hash, of in self.mirrors.items() if of != uid}
+        self.scenario.answer_all(self.scenario.gone(uid))
 
     @rule()
     def lists(self) -> None:

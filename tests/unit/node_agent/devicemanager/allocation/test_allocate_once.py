@@ -12,18 +12,7 @@ from nodedevice_agent.devicemanager.resources.connections import BUILT_IN, Plugi
 from nodedevice_agent.devicemanager.resources.devices import Device
 from nodedevice_agent.devicemanager.static_pods import StaticPod
 
-from tests.unit.node_agent.devicemanager.scenario import (
-    GPU,
-    NIC,
-    Scenario,
-    calls,
-    container,
-    held_by,
-    is_saved,
-    pod,
-    published,
-    status,
-)
+from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, app, calls, held_by, pod, published, status
 
 NEVER = {GPU: "never"}
 TRAIN = pod("train", gpu=1)
@@ -36,20 +25,14 @@ def scenario(devices: int = 2, **options: Any) -> Scenario:
 
 def restarted(before: Scenario, **options: Any) -> Scenario:
     """A new process with the checkpoint file of the one before, and its plugins."""
-    after = Scenario(decode(encode(before.manager.checkpoint())), **{"allocate_retry": NEVER, **options})
-    after.plugin(2)
-    after.plugin(["n0"], NIC, 2)
-    return after
+    more = {"allocate_retry": NEVER, **options}
+    return Scenario.with_plugin(2, ["n0"], checkpoint=decode(encode(before.manager.checkpoint())), **more)
 
 
 def refusals(scenario: Scenario) -> dict[str, str]:
     """Messages of the pods that wait for good, by UID."""
-    return {
-        found.pod_uid: found.message
-        for name in scenario.manager.resources
-        for found in scenario.manager.pending(name)
-        if found.is_final
-    }
+    waiting = (found for name in scenario.manager.resources for found in scenario.manager.pending(name))
+    return {found.pod_uid: found.message for found in waiting if found.is_final}
 
 
 def everything_changes(scenario: Scenario) -> list[Any]:
@@ -60,8 +43,7 @@ def everything_changes(scenario: Scenario) -> list[Any]:
 
 
 def test_a_call_is_on_disk_before_it_is_sent() -> None:
-    effects = scenario().see(TRAIN)
-    [call] = calls(effects)
+    [call] = calls(effects := scenario().see(TRAIN))
     assert call.recorded_for == "train"
     assert effects.index(SaveCheckpoint(durable=True, pod_uid="train")) < effects.index(call)
 
@@ -87,12 +69,11 @@ def test_a_successful_call_leaves_no_record() -> None:
 @pytest.mark.parametrize("ends", ["it is deleted", "it is gone from the list"])
 def test_a_pod_that_is_over_leaves_no_record(ends: str) -> None:
     node = scenario()
-    [call] = calls(node.see(TRAIN))
-    node.fail(call)
+    failed(node)
     after = restarted(node) if ends == "it is gone from the list" else node
     effects = after.gone("train") if after is node else after.happens("pod_events.synced", [])
     assert after.manager.checkpoint().allocate_calls == ()
-    assert is_saved(effects, durable=False)
+    assert SaveCheckpoint(durable=False) in effects
     assert len(calls(after.see(pod("train", gpu=1)))) == 1
 
 
@@ -107,7 +88,7 @@ def test_devices_that_change_during_the_call_end_the_attempt() -> None:
 
 def test_a_failure_of_another_resource_ends_the_pod_that_was_called_for() -> None:
     node = scenario()
-    [gpu] = calls(node.see(pod("train", container("a", gpu=1), container("b", nic=1))))
+    [gpu] = calls(node.see(pod("train", app("a"), app("b", gpu=0, nic=1))))
     [nic] = calls(node.answer(gpu))
     assert nic.resource_name == NIC
     node.fail(nic, "no link")
@@ -133,8 +114,9 @@ OWN, FOREIGN = PluginOptions(scope=f"{BUILT_IN}example"), PluginOptions()
 def test_which_plugins(policy: dict[str, str], plugin: PluginOptions, is_once: bool) -> None:
     node = Scenario.with_plugin(1, options=plugin, allocate_retry=policy)
     [call] = calls(effects := node.see(TRAIN))
+    assert call.recorded_for == ("train" if is_once else "")
     # a call that may be repeated waits for no disk
-    assert (call.recorded_for, is_saved(effects, durable=True)) == (("train", True) if is_once else ("", False))
+    assert (SaveCheckpoint(durable=True, pod_uid="train") in effects) is is_once
     node.fail(call)
     assert (refusals(node) != {}) is is_once
     assert len(calls(node.passes(60))) == (0 if is_once else 1)
@@ -161,11 +143,7 @@ def in_flight(node: Scenario) -> None:
     node.see(TRAIN)
 
 
-def failed(node: Scenario) -> None:
-    failed_call(node, TRAIN)
-
-
-def failed_call(node: Scenario, pod: Pod) -> None:
+def failed(node: Scenario, pod: Pod = TRAIN) -> None:
     [call] = calls(node.see(pod))
     node.fail(call)
 
@@ -193,8 +171,7 @@ def test_it_counts_although_a_built_in_plugin_served_the_resource_at_the_restart
 def test_a_call_that_was_not_made_before_the_restart_is_made() -> None:
     node = scenario(0)
     node.see(TRAIN)
-    after = restarted(node)
-    assert len(calls(after.happens("pod_events.synced", [TRAIN]))) == 1
+    assert len(calls(restarted(node).happens("pod_events.synced", [TRAIN]))) == 1
 
 
 def test_a_setting_that_was_changed_meanwhile_counts() -> None:
@@ -216,7 +193,7 @@ def test_of_pods_that_are_bound_already_it_is_not_known_whether_the_call_was_mad
     effects = node.happens("pod_events.synced", [TRAIN, pod("other", nic=1)])
     assert calls(effects) == []
     # the next start knows that this list was complete
-    assert is_saved(effects, durable=False)
+    assert SaveCheckpoint(durable=False) in effects
     assert "the checkpoint was lost" in refusals(node)["train"]
     assert calls(everything_changes(node)) == []
     # a pod that is bound later is none of them
@@ -236,13 +213,9 @@ def test_also_where_the_agent_restarts_before_it_has_listed_the_pods() -> None:
     after = restarted(node)
     assert calls(after.happens("pod_events.synced", [TRAIN])) == []
     assert "train" in refusals(after)
-    assert "the agent's restart" in refusals(restarted_and_synced(after))["train"]
-
-
-def restarted_and_synced(node: Scenario) -> Scenario:
-    after = restarted(node)
-    after.happens("pod_events.synced", list(node.manager.pods.values()))
-    return after
+    again = restarted(after)
+    again.happens("pod_events.synced", [TRAIN])
+    assert "the agent's restart" in refusals(again)["train"]
 
 
 MIRROR = pod("mirror", gpu=1, config_hash="0" * 32)
@@ -252,7 +225,7 @@ STATIC = StaticPod("0" * 32, "default", "mirror")
 def test_a_static_pod_after_a_restart() -> None:
     node = scenario(waits_for_runtime=True)
     node.happens("pod_events.static_pods_listed", [STATIC])
-    failed_call(node, MIRROR)
+    failed(node, MIRROR)
     after = restarted(node, waits_for_runtime=True)
     assert calls(after.happens("pod_events.synced", [MIRROR])) == []
     assert set(refusals(after)) == {STATIC.uid}
@@ -261,16 +234,15 @@ def test_a_static_pod_after_a_restart() -> None:
 def test_a_static_pod_that_the_runtime_shows_after_the_checkpoint_was_lost() -> None:
     node = recovering(waits_for_runtime=True)
     node.happens("recovered", Checkpoint())
-    node.happens("pod_events.synced", [MIRROR])
-    node.happens("pod_events.synced", [MIRROR])
+    for _ in range(2):
+        node.happens("pod_events.synced", [MIRROR])
     assert calls(node.happens("pod_events.static_pods_listed", [STATIC])) == []
     assert set(refusals(node)) == {STATIC.uid}
 
 
 def test_a_lost_response_is_not_asked_for_again() -> None:
     node = recovering(waits_for_runtime=True)
-    lost = Checkpoint((held_by("train", "d0", response=None),))
-    assert calls(node.happens("recovered", lost)) == []
+    assert calls(node.happens("recovered", Checkpoint((held_by("train", "d0", response=None),)))) == []
     assert calls(node.happens("pod_events.synced", [TRAIN])) == []
     assert calls(everything_changes(node)) == []
     # its container may still run

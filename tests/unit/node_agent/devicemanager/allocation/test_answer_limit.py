@@ -7,13 +7,14 @@ import pytest
 from nodedevice_agent.devicemanager.allocation import answer_limit
 from nodedevice_agent.devicemanager.allocation.answer_limit import answer_problem
 from nodedevice_agent.devicemanager.container_edits import ContainerEdits, ContainerMount, DeviceFile
+from nodedevice_agent.devicemanager.pods import Container
 from nodedevice_agent.devicemanager.records.allocations import kept_octets
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.deviceplugin.codec import with_edits
 from nodedevice_api.names import Reason
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
-from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, calls, container, held_by, pod, response
+from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, app, calls, held_by, pod, response
 
 OTHER = "example.org/gpu"
 # of one of these answers: b"ok", a variable and a device file
@@ -50,9 +51,7 @@ def test_it_counts_by_domain_and_in_all() -> None:
     scenario.plugin(8, OTHER, 3)
     scenario.run(pod("p0", gpu=1), pod("p1", nic=1), pod("p2", gpu=1), pod("p3", nic=1))
     assert (sorted(scenario.held()), sorted(scenario.held(NIC))) == (["p0/main", "p2/main"], ["p1/main"])
-    for uid in ("q0", "q1"):
-        made = container()
-        scenario.run(pod(uid, type(made)(made.name, made.kind, {OTHER: 1})))
+    scenario.run(*(pod(uid, Container("main", limits={OTHER: 1})) for uid in ("q0", "q1")))
     # one of another domain, and then there are as many as all may have
     assert sorted(scenario.held(OTHER)) == ["q0/main"]
     (pending,) = scenario.manager.pending(OTHER)
@@ -60,10 +59,9 @@ def test_it_counts_by_domain_and_in_all() -> None:
 
 
 def test_answers_of_a_pod_whose_containers_have_not_all_theirs_count() -> None:
-    scenario = Scenario.with_plugin(8)
-    scenario.run(pod("p", *(container(f"c{number}", gpu=1) for number in range(4))))
+    scenario = Scenario.with_plugin(8).run(pod("p", *(app(f"c{number}") for number in range(4))))
     assert (scenario.held(), scenario.reasons()) == ({}, {"p": Reason.ALLOCATE_FAILED})
-    scenario.run(pod("q", *(container(f"c{number}", gpu=1) for number in range(3))))
+    scenario.run(pod("q", *(app(f"c{number}") for number in range(3))))
     assert len(scenario.held()) == 3
 
 
@@ -91,8 +89,8 @@ def test_a_checkpoint_with_more_loses_the_rest_of_its_answers() -> None:
         names = (GPU, GPU, GPU, OTHER, OTHER)
         stored = tuple(held_by(f"p{n}", f"d{n}", name=name, response=answer) for n, name in enumerate(names))
         read = with_edits(Checkpoint(stored)).allocations
-    assert [allocation.response is not None for allocation in read] == [True, True, False, True, False]
-    assert [allocation.edits is not None for allocation in read] == [True, True, False, True, False]
+    for field in ("response", "edits"):
+        assert [getattr(a, field) is not None for a in read] == [True, True, False, True, False]
     assert [allocation.device_ids for allocation in read] == [allocation.device_ids for allocation in stored]
 
 

@@ -10,7 +10,7 @@ from nodedevice_api.names import Reason
 from nodedevice_api.parts import PartRules, Placement
 
 from tests.unit.node_agent.devicemanager.allocation.test_parts import taken
-from tests.unit.node_agent.devicemanager.scenario import GPU, Scenario, container, init, parts, pod
+from tests.unit.node_agent.devicemanager.scenario import GPU, Scenario, app, init, parts, pod
 
 # one that binpack would not choose
 B: dict[str, Any] = {"main": {"b": 4}}
@@ -64,15 +64,14 @@ def test_what_a_tenant_may_write(text: str) -> None:
 
 def test_several_containers_and_parts_that_are_used_again() -> None:
     of_containers = {"first": {"b": 6}, "one": {"b": 6}, "two": {"a": 2}}
-    pods = assigned("p", of_containers, init("first", 6), container("one", gpu=6), container("two", gpu=2))
+    pods = assigned("p", of_containers, init("first", 6), app("one", 6), app("two", 2))
     scenario = Scenario.with_plugin(parts(a=8, b=6)).run(pods)
     assert taken(scenario) == {"p/first": {"b": 6}, "p/one": {"b": 6}, "p/two": {"a": 2}}
     assert outcomes(scenario) == [("used", "")]
 
 
 def test_one_container_that_does_not_fit_makes_it_a_plan_for_all() -> None:
-    of_containers = {"one": {"b": 6}, "two": {"b": 6}}
-    pods = assigned("p", of_containers, container("one", gpu=6), container("two", gpu=6))
+    pods = assigned("p", {"one": {"b": 6}, "two": {"b": 6}}, app("one", 6), app("two", 6))
     scenario = Scenario.with_plugin(parts(a=8, b=10)).run(pods)
     assert taken(scenario) == {"p/one": {"a": 6}, "p/two": {"b": 6}}
     assert outcomes(scenario) == [("not_fitting", "")]

@@ -15,19 +15,15 @@ from nodedevice_agent.devicemanager.container_edits import (
 )
 
 NOTHING = ContainerEdits({}, (), (), {}, ())
-GPU = ContainerEdits(
-    {"GPU": "0"},
-    (ContainerMount("/lib/gpu", "/opt/gpu", True),),
-    (DeviceFile("/dev/gpu0", "/dev/gpu0", "rw"),),
-    {"gpu": "0"},
-    ("vendor.com/gpu=0",),
-)
-NIC = ContainerEdits(
-    {"NIC": "1"},
-    (ContainerMount("/lib/nic", "/opt/nic", False),),
-    (DeviceFile("/dev/nic1", "/dev/nic1", "r"),),
-    {"nic": "1"},
-    ("vendor.com/nic=1",),
+GPU, NIC = (
+    ContainerEdits(
+        {name.upper(): "0"},
+        (ContainerMount(f"/lib/{name}", f"/opt/{name}", read_only),),
+        (DeviceFile(f"/dev/{name}", f"/dev/{name}", "rw"),),
+        {name: "0"},
+        (f"vendor.com/{name}=0",),
+    )
+    for name, read_only in (("gpu", True), ("nic", False))
 )
 
 
@@ -41,11 +37,11 @@ def test_equal_edits_of_one_plugin_or_several_stay_as_they_are(edits: ContainerE
 @pytest.mark.kubelet("behaviour 62", "scenario 51")
 def test_two_resources_are_merged_in_order_of_their_names() -> None:
     both = ContainerEdits(
-        {"GPU": "0", "NIC": "1"},
+        {"GPU": "0", "NIC": "0"},
         GPU.mounts + NIC.mounts,
         GPU.devices + NIC.devices,
-        {"gpu": "0", "nic": "1"},
-        ("vendor.com/gpu=0", "vendor.com/nic=1"),
+        {"gpu": "0", "nic": "0"},
+        ("vendor.com/gpu=0", "vendor.com/nic=0"),
     )
     assert merged({"vendor.com/nic": NIC, "vendor.com/gpu": GPU}) == (both, ())
 
@@ -77,11 +73,12 @@ def responses(one: ContainerEdits, other: ContainerEdits) -> list[ContainerEdits
     """Merged in each way in which they can come together: of two resources, and in one response."""
     together = replace(one, mounts=one.mounts + other.mounts, devices=one.devices + other.devices)
     pairs = [{"vendor.com/a": one, "vendor.com/b": other}, {"vendor.com/a": other, "vendor.com/b": one}]
-    found = [
-        merged({name: in_normal_form(edits) for name, edits in pair.items()}) for pair in [*pairs, {"a": together}]
-    ]
-    assert not any(conflicts for _, conflicts in found)
-    return [edits for edits, _ in found]
+    all_edits = []
+    for pair in [*pairs, {"a": together}]:
+        edits, conflicts = merged({name: in_normal_form(edits) for name, edits in pair.items()})
+        assert conflicts == ()
+        all_edits.append(edits)
+    return all_edits
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
@@ -123,10 +120,7 @@ class TestCdiDevicesByAnnotation:
         ("annotations", "names"),
         [
             ({"cdi.k8s.io/a": "v.com/c=d"}, ["v.com/c=d"]),
-            (
-                {"cdi.k8s.io/a": "v.com/c=d,v.com/c=e,w.com/c_1.x=0:1.f"},
-                ["v.com/c=d", "v.com/c=e", "w.com/c_1.x=0:1.f"],
-            ),
+            ({"cdi.k8s.io/a": "v/c=d,v/c=e,w.com/c_1.x=0:1.f"}, ["v/c=d", "v/c=e", "w.com/c_1.x=0:1.f"]),
             ({"cdi.k8s.io/b": "v.com/c=b", "cdi.k8s.io/a": "v.com/c=a"}, ["v.com/c=a", "v.com/c=b"]),
             ({"cdi.k8s.io/a": "V/c=0", "cdi.k8s.io/b": "V/c=0"}, ["V/c=0"]),
             ({"cdi.k8s.io/": "v/c=d"}, ["v/c=d"]),
@@ -152,23 +146,18 @@ class TestCdiDevicesByAnnotation:
 
     def test_two_resources_may_have_one_annotation(self) -> None:
         """Of one plugin: its key need not have the resource's name."""
-        named = {
-            name: in_normal_form(replace(NOTHING, annotations={"cdi.k8s.io/vendor": f"{name}=0"}))
-            for name in ("v.com/a", "v.com/b")
-        }
-        assert merged(named) == (replace(NOTHING, cdi_devices=("v.com/a=0", "v.com/b=0")), ())
+        one, other = (replace(NOTHING, annotations={"cdi.k8s.io/vendor": f"v.com/{name}=0"}) for name in "ab")
+        found = merged({"v.com/a": in_normal_form(one), "v.com/b": in_normal_form(other)})
+        assert found == (replace(NOTHING, cdi_devices=("v.com/a=0", "v.com/b=0")), ())
 
 
 class TestWithout:
     @pytest.mark.parametrize("own", ["/coll", "/x/../coll"])
     @pytest.mark.parametrize("plugins", ["/coll", "/coll/", "//coll/."])
     def test_paths_are_normalized(self, own: str, plugins: str) -> None:
-        wanted = replace(
-            NOTHING, mounts=(ContainerMount(plugins, "/srv", False), ContainerMount("/coll/sub", "/srv", False))
-        )
-        left, words = without(wanted, (), {normalized(own)})
-        assert left == replace(NOTHING, mounts=(ContainerMount("/coll/sub", "/srv", False),))
-        assert words == (f"mount {plugins}",)
+        stays, goes = (ContainerMount(path, "/srv", False) for path in ("/coll/sub", plugins))
+        found = without(replace(NOTHING, mounts=(goes, stays)), (), {normalized(own)})
+        assert found == (replace(NOTHING, mounts=(stays,)), (f"mount {plugins}",))
 
     def test_environment_variables_by_name(self) -> None:
         wanted = replace(NOTHING, envs={"OWN": "plugin", "OTHER": "plugin"})

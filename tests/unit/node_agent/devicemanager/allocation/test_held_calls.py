@@ -6,25 +6,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 from nodedevice_agent.checkpoint.format import decode, encode
-from nodedevice_agent.devicemanager.effects import CallPreStart, Effect
+from nodedevice_agent.devicemanager.effects import CallPreStart, Effect, SaveCheckpoint
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.runtime import Sandbox
 
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario
-from tests.unit.node_agent.devicemanager.scenario import (
-    GPU,
-    NIC,
-    Scenario,
-    calls,
-    container,
-    held_by,
-    init,
-    is_saved,
-    pod,
-    published,
-)
+from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, app, calls, held_by, init, pod, published
 
 ASKING = PluginOptions(pre_start_required=True)
 
@@ -35,7 +24,7 @@ def pre_starts(effects: Iterable[Effect]) -> list[CallPreStart]:
 
 def asking(devices: int = 4) -> Scenario:
     """GPUs of a plugin that requires the call, network cards of one that does not."""
-    return Scenario.with_plugin([f"d{i}" for i in range(devices)], options=ASKING, nics=["n0", "n1"])
+    return Scenario.with_plugin(devices, options=ASKING, nics=["n0", "n1"])
 
 
 def allocated(scenario: Scenario, *wanted: Pod) -> list[CallPreStart]:
@@ -68,7 +57,7 @@ class TestWhen:
         assert pre_starts(effects) == []
         (call,) = pre_starts(effects := scenario.answer(nics))
         assert (call.resource_name, call.endpoint, call.container, call.device_ids) == (GPU, 1, "main", ("d0", "d1"))
-        assert is_saved(effects, durable=True)
+        assert SaveCheckpoint(durable=True, pod_uid="p") in effects
 
     def test_not_for_a_plugin_that_does_not_require_it(self) -> None:
         assert allocated(asking(), pod("p", nic=2)) == []
@@ -76,22 +65,19 @@ class TestWhen:
     @pytest.mark.kubelet("behaviour 58", "scenario 32")
     def test_not_for_a_container_without_devices(self) -> None:
         scenario = asking()
-        (call,) = allocated(scenario, pod("p", container("a"), container("b", gpu=1)))
+        (call,) = allocated(scenario, pod("p", app("a", 0), app("b")))
         assert call.container == "b"
         assert pre_starts(started(scenario, call)) == []
 
     def test_one_at_a_time_in_the_order_in_which_containers_start(self) -> None:
         scenario = asking()
-        seen = allocated(scenario, pod("p", init("i", 2), container("a", gpu=1), container("b", gpu=2)))
+        seen = allocated(scenario, pod("p", init("i", 2), app("a"), app("b", 2)))
         order = []
         while seen:
             (call,) = seen
             order.append((call.container, call.device_ids))
             seen = pre_starts(started(scenario, call))
         assert order == [("i", ("d0", "d1")), ("a", ("d0",)), ("b", ("d1", "d2"))]
-
-    def test_pods_do_not_wait_for_each_other(self) -> None:
-        assert len(allocated(asking(), pod("p", gpu=1), pod("q", gpu=1))) == 2
 
     @pytest.mark.kubelet("behaviour 57")
     def test_once(self) -> None:
@@ -117,12 +103,11 @@ class TestFailure:
             assert pre_starts(scenario.passes(pause - 0.1)) == []
             (call,) = pre_starts(scenario.passes(0.1))
             assert scenario.reasons() == {"p": "PreStartFailed"}
-        effects = started(scenario, call)
-        assert (published(effects), scenario.reasons()) == ({GPU}, {})
+        assert (published(started(scenario, call)), scenario.reasons()) == ({GPU}, {})
 
     def test_delays_later_containers_but_no_other_pod(self) -> None:
         scenario = asking()
-        (call,) = allocated(scenario, pod("p", init("i", 1), container("a", gpu=1)))
+        (call,) = allocated(scenario, pod("p", init("i"), app("a")))
         assert pre_starts(fails(scenario, call)) == []
         assert len(allocated(scenario, pod("q", gpu=1))) == 1
 
@@ -145,12 +130,12 @@ class TestFailure:
         assert (scenario.reasons(), scenario.manager.checkpoint().pre_starts) == ({}, ())
 
     def test_that_ends_so_is_followed_by_the_pods_next_call(self) -> None:
-        scenario = Scenario.with_plugin(1, options=ASKING)
-        scenario.plugin(["n0"], NIC, 2, ASKING)
+        scenario = asking(1)
+        scenario.plugin(["n0"], NIC, 3, ASKING)
         (call,) = allocated(scenario, pod("p", gpu=1, nic=1))
         fails(scenario, call)
         scenario.disconnect()
-        scenario.plugin(["d0"], endpoint=3)
+        scenario.plugin(["d0"], endpoint=4)
         (call,) = pre_starts(scenario.passes(1))
         assert call.resource_name == NIC
 
@@ -165,6 +150,13 @@ class TestFailure:
         assert fails(scenario, call) == []
         assert pre_starts(scenario.passes(1000)) == []
         assert scenario.manager.next_deadline() is None
+
+    def test_of_one_pod_is_not_hurried_by_the_success_of_another(self) -> None:
+        scenario = asking()
+        first, second = allocated(scenario, pod("p", gpu=1), pod("q", gpu=1))
+        fails(scenario, second)
+        assert pre_starts(started(scenario, first)) == []
+        assert len(pre_starts(scenario.passes(1))) == 1
 
 
 class TestEndedPod:
@@ -188,7 +180,7 @@ class TestEndedPod:
 
     def test_they_are_held_while_another_of_its_containers_runs(self) -> None:
         scenario = RuntimeScenario.with_plugin(2, options=ASKING)
-        (first,) = allocated(scenario, pod("p", container("a", gpu=1), container("b", gpu=1)))
+        (first,) = allocated(scenario, pod("p", app("a"), app("b")))
         scenario.sync()
         (second,) = pre_starts(started(scenario, first))
         made = scenario.create("p", "a")
@@ -204,24 +196,14 @@ class TestEndedPod:
         assert scenario.held() == {"p/main": ("d0",)}
 
 
-class TestDue:
-    def test_the_success_of_one_does_not_hurry_one_that_failed(self) -> None:
-        scenario = asking()
-        first, second = allocated(scenario, pod("p", gpu=1), pod("q", gpu=1))
-        fails(scenario, second)
-        assert pre_starts(started(scenario, first)) == []
-        assert len(pre_starts(scenario.passes(1))) == 1
-
-
 class TestRestart:
     def restarted(self, scenario: Scenario) -> Scenario:
         return Scenario(decode(encode(scenario.manager.checkpoint()))).run(pod("p", gpu=1))
 
     def test_does_not_repeat_completed_calls(self) -> None:
         scenario, call = called()
-        assert is_saved(started(scenario, call), durable=False)
-        again = self.restarted(scenario)
-        assert pre_starts(again.plugin(["d0"], options=ASKING)) == []
+        assert SaveCheckpoint(durable=False) in started(scenario, call)
+        assert pre_starts(self.restarted(scenario).plugin(["d0"], options=ASKING)) == []
 
     @pytest.mark.parametrize("has_failed", [True, False])
     def test_repeats_calls_in_flight_and_failed_ones(self, has_failed: bool) -> None:
@@ -234,9 +216,7 @@ class TestRestart:
         assert repeated.device_ids == ("d0",)
 
     def test_no_call_for_a_pod_that_is_gone_meanwhile(self) -> None:
-        scenario = asking()
-        allocated(scenario, pod("p", gpu=1))
-        again = Scenario(scenario.manager.checkpoint())
+        again = asking().run(pod("p", gpu=1)).restarted()
         again.happens("pod_events.synced", [])
         assert pre_starts(again.plugin(["d0"], options=ASKING)) == []
 
@@ -254,7 +234,7 @@ class TestRestart:
 HASH = "0123456789abcdef0123456789abcdef"
 
 
-def recovered_static_pod() -> RuntimeScenario:
+def test_the_call_of_a_pod_under_another_uid_is_made_under_that() -> None:
     """The checkpoint was lost, and the API knows that a static pod had a device, by the UID of its mirror pod. A container of it
     has ended, so its call may be due; its plugin has not listed its devices yet.
     """
@@ -265,16 +245,6 @@ def recovered_static_pod() -> RuntimeScenario:
     scenario.happens("pod_events.synced", [replace(pod("mirror", gpu=1), name="static", config_hash=HASH)])
     scenario.runtime.sandbox_shown(Sandbox(f"sandbox-{HASH}-1", "static", "default", HASH), scenario.now)
     scenario.settled()
-    return scenario
-
-
-class TestKeys:
-    """A call is known by pod, container and resource: what becomes of these becomes of it."""
-
-    def test_the_call_of_a_pod_under_another_uid_is_made_under_that(self) -> None:
-        scenario = recovered_static_pod()
-        before = len(scenario.effects)
-        scenario.lists(["d0"])
-        (call,) = pre_starts(scenario.effects[before:])
-        assert (call.container, call.device_ids) == ("main", ("d0",))
-        assert set(scenario.manager.pre_starts.in_flight.values()) == {(HASH, "main", GPU)}
+    (call,) = pre_starts(scenario.lists(["d0"]))
+    assert (call.container, call.device_ids) == ("main", ("d0",))
+    assert set(scenario.manager.pre_starts.in_flight.values()) == {(HASH, "main", GPU)}

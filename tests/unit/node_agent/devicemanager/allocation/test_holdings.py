@@ -1,15 +1,12 @@
 """What a plugin that keeps something for containers gets: never less than what may run."""
 
-from collections.abc import Callable
-
-import pytest
 from nodedevice_agent.devicemanager.holdings import Holding, SyncedHoldings, holdings
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 
 from tests.fakes.settled import attributing
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario
-from tests.unit.node_agent.devicemanager.scenario import GPU, Scenario, calls, container, held_by, init, pod
+from tests.unit.node_agent.devicemanager.scenario import GPU, Scenario, app, calls, held_by, init, pod
 
 
 def held(scenario: Scenario) -> list[str] | None:
@@ -25,8 +22,7 @@ def test_committed_allocations_with_their_responses() -> None:
 
 def test_a_call_in_flight_counts_and_so_does_what_it_has_got_before() -> None:
     scenario = Scenario.with_plugin(4)
-    wanted = pod("p", init("first"), container("main", gpu=2))
-    (first,) = calls(scenario.see(wanted))
+    (first,) = calls(scenario.see(pod("p", init("first"), app("main", 2))))
     assert holdings(scenario.manager, GPU) == (Holding("p", "first", ("d0",), b""),)
     (second,) = calls(scenario.answer(first))
     assert holdings(scenario.manager, GPU) == (
@@ -46,9 +42,8 @@ def test_a_failed_transaction_ends_its_holdings() -> None:
 
 
 def test_a_pod_that_has_ended_holds_until_its_containers_have_ended() -> None:
-    scenario = RuntimeScenario.with_plugin(1)
+    scenario = RuntimeScenario.with_plugin(1).run(pod("p", gpu=1))
     scenario.sync()
-    scenario.run(pod("p", gpu=1))
     made = scenario.create("p")
     scenario.gone("p")
     assert held(scenario) == ["p/main"]
@@ -56,30 +51,19 @@ def test_a_pod_that_has_ended_holds_until_its_containers_have_ended() -> None:
     assert held(scenario) == []
 
 
-def unseen_pod() -> Scenario:
-    return Scenario.with_plugin(1).run(pod("p", gpu=1)).restarted()
-
-
-def lost_checkpoint() -> Scenario:
-    return Scenario.with_plugin(1, is_recovering=True)
-
-
-def omitted_allocations() -> Scenario:
-    scenario = lost_checkpoint()
-    scenario.happens("pod_events.synced", [pod("other", gpu=1)])
-    scenario.happens("recovered", Checkpoint(registered={GPU: ()}, possible_holders={GPU: ("other",)}))
-    return scenario
-
-
-@pytest.mark.parametrize("scenario", [unseen_pod, lost_checkpoint, omitted_allocations])
-def test_nothing_is_listed_while_it_may_be_incomplete(scenario: Callable[[], Scenario]) -> None:
-    assert held(scenario()) is None
-
-
 def test_after_a_restart_once_the_pods_are_known() -> None:
     scenario = Scenario.with_plugin(2).run(pod("p", gpu=1), pod("q", gpu=1)).restarted()
+    assert held(scenario) is None
     scenario.happens("pod_events.synced", [pod("p", gpu=1)])
     assert held(scenario) == ["p/main"]
+
+
+def test_nothing_is_listed_after_the_checkpoint_was_lost_while_it_may_be_incomplete() -> None:
+    scenario = Scenario.with_plugin(1, is_recovering=True)
+    assert held(scenario) is None
+    scenario.happens("pod_events.synced", [pod("other", gpu=1)])
+    scenario.happens("recovered", Checkpoint(registered={GPU: ()}, possible_holders={GPU: ("other",)}))
+    assert held(scenario) is None
 
 
 def test_a_recovered_static_pod_may_have_another_uid() -> None:
@@ -101,22 +85,25 @@ def test_not_of_a_node_whose_kubelet_allocates() -> None:
 class TestWhenItIsSent:
     ONE, OTHER = Holding("p", "main", ("d0",), b"ok"), Holding("q", "main", ("d1",), b"ok")
 
-    def test_once_for_a_connection(self) -> None:
+    def synced(self, *sent: Holding) -> SyncedHoldings:
+        """These over connection 1."""
         synced = SyncedHoldings()
-        assert synced.is_due(1, [])
-        synced.synced(1, [])
+        assert synced.is_due(1, sent)
+        synced.synced(1, sent)
+        return synced
+
+    def test_once_for_a_connection(self) -> None:
+        synced = self.synced()
         assert not synced.is_due(1, [])
         assert synced.is_due(2, [])
 
     def test_when_one_has_ended_and_not_when_one_has_begun(self) -> None:
-        synced = SyncedHoldings()
-        synced.synced(1, [self.ONE])
+        synced = self.synced(self.ONE)
         assert not synced.is_due(1, [self.ONE, self.OTHER])
         assert synced.is_due(1, [self.OTHER])
 
     def test_when_one_ended_that_began_after_the_last_one(self) -> None:
-        synced = SyncedHoldings()
-        synced.synced(1, [self.ONE])
+        synced = self.synced(self.ONE)
         with synced.allocating(self.OTHER.key):
             assert not synced.is_due(1, [self.ONE, self.OTHER])
         assert synced.is_due(1, [self.ONE])
@@ -125,8 +112,7 @@ class TestWhenItIsSent:
 
     def test_once_more_when_a_call_returns_whose_pod_has_ended(self) -> None:
         """The plugin may have done it after the Sync that was sent meanwhile."""
-        synced = SyncedHoldings()
-        synced.synced(1, [])
+        synced = self.synced()
         with synced.allocating(self.ONE.key):
             # also over a connection that is new
             assert not synced.is_due(1, [])
@@ -138,8 +124,7 @@ class TestWhenItIsSent:
         assert not synced.is_due(2, [])
 
     def test_not_before_the_last_of_two_calls_has_returned(self) -> None:
-        synced = SyncedHoldings()
-        synced.synced(1, [])
+        synced = self.synced()
         with synced.allocating(self.ONE.key):
             with synced.allocating(self.ONE.key):
                 pass

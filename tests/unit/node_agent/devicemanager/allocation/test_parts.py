@@ -1,10 +1,11 @@
 """Parts of physical devices: which of these the containers of a pod get parts of, by each rule, and what fits nowhere."""
 
+from collections.abc import Mapping
+
 import pytest
 from msgspec import structs
 from nodedevice_agent.devicemanager.allocation.parts import Parents
 from nodedevice_agent.devicemanager.allocation.topology import Topology, TopologyPolicy, TopologyScope
-from nodedevice_agent.devicemanager.pods import Container, ContainerKind
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_api.names import Reason
 from nodedevice_api.parts import Choice, PartRules, Placement, PodPlacement, parent_and_number
@@ -16,6 +17,7 @@ from tests.unit.node_agent.devicemanager.scenario import (
     SAME,
     WITH_PREFERENCES,
     Scenario,
+    app,
     calls,
     container,
     init,
@@ -62,9 +64,7 @@ def needs(*counts: int) -> list[Need]:
         pytest.param(SAME, {"a": 6, "b": 4}, [3, 4, 3], [{"a": 3}, {"b": 4}, {"a": 3}], id="so that the others fit"),
         pytest.param(DISTINCT, {"a": 3, "b": 1, "c": 2}, [2], [{"b": 1, "c": 1}], id="distinct: the fullest"),
         pytest.param(DISTINCT_SPREAD, {"a": 3, "b": 1, "c": 2}, [2], [{"a": 1, "c": 1}], id="distinct: spread"),
-        pytest.param(
-            DISTINCT, {"a": 2, "b": 1}, [1, 2], [{"a": 1}, {"a": 1, "b": 1}], id="distinct: the first leaves it"
-        ),
+        pytest.param(DISTINCT, {"a": 2, "b": 1}, [1, 2], [{"a": 1}, {"a": 1, "b": 1}], id="distinct: it is left"),
     ],
 )
 def test_a_plan(rules: PartRules, free: dict[str, int], counts: list[int], expected: list[Parts]) -> None:
@@ -137,14 +137,14 @@ class TestPods:
 
     def test_all_containers_of_a_pod_are_considered_before_the_first_call(self) -> None:
         scenario = Scenario.with_plugin(parts(a=3, b=3))
-        assert calls(scenario.see(pod("p", container("x", gpu=2), container("y", gpu=2), container("z", gpu=2)))) == []
+        assert calls(scenario.see(pod("p", app("x", 2), app("y", 2), app("z", 2)))) == []
         (waiting,) = scenario.manager.pending(GPU)
         assert (waiting.container, waiting.reason) == ("z", Reason.NO_DEVICE_FITS)
         assert scenario.manager.resources[GPU].use.reserved == {}
 
     def test_a_pod_that_others_overtake_twice_waits_and_says_what_fits_nowhere(self) -> None:
         scenario = Scenario.with_plugin(parts(SPREAD, a=4, c=4))
-        (first,) = calls(scenario.see(pod("p", container("x", gpu=1), container("y", gpu=3))))
+        (first,) = calls(scenario.see(pod("p", app("x"), app("y", 3))))
         scenario.run(*(pod(uid, gpu=1) for uid in "qrs"))
         # without its own part there is room where it began
         (second,) = calls(scenario.answer(first))
@@ -155,7 +155,7 @@ class TestPods:
         assert (pending.container, pending.reason, pending.attempts) == ("y", Reason.NO_DEVICE_FITS, 1)
 
     def test_beside_parts_of_an_init_container_only_the_rest_is_looked_for(self) -> None:
-        scenario = Scenario.with_plugin(parts(ANY, w=1, x=1, y=3)).run(pod("p", init("i", 1), container("c", gpu=2)))
+        scenario = Scenario.with_plugin(parts(ANY, w=1, x=1, y=3)).run(pod("p", init("i"), app("c", 2)))
         assert scenario.held() == {"p/i": ("w-0",), "p/c": ("w-0", "x-0")}
 
     def test_the_plugin_is_not_asked_for_its_preference_where_a_rule_decides(self) -> None:
@@ -186,74 +186,60 @@ class TestPods:
 
 class TestInitContainers:
     def test_reused_and_new_parts_are_of_one_device(self) -> None:
-        scenario = Scenario.with_plugin(parts(a=3, b=4)).run(pod("p", init("i", 2), container("x", gpu=4)))
+        scenario = Scenario.with_plugin(parts(a=3, b=4)).run(pod("p", init("i", 2), app("x", 4)))
         assert taken(scenario) == {"p/i": {"b": 2}, "p/x": {"b": 4}}
 
     def test_what_cannot_be_reused_on_one_device_is_left(self) -> None:
         scenario = Scenario.with_plugin(parts(a=3, b=4)).run(
-            pod("p", init("i", 3), sidecar("s", 2), init("j", 3), container("x", gpu=2))
+            pod("p", init("i", 3), sidecar("s", 2), init("j", 3), app("x", 2))
         )
         assert taken(scenario) == {"p/i": {"a": 3}, "p/s": {"a": 2}, "p/j": {"b": 3}, "p/x": {"b": 2}}
 
     def test_an_unhealthy_part_is_not_reused(self) -> None:
         scenario = Scenario.with_plugin(parts(a=2))
-        (call,) = calls(scenario.see(pod("p", init("i", 1), container("x", gpu=2))))
+        (call,) = calls(scenario.see(pod("p", init("i"), app("x", 2))))
         listed = [Device(f"a-{n}", n > 0, parent="a") for n in range(3)]
         scenario.happens("listed", GPU, 1, accept(listed, part_rules=SAME))
         scenario.answer_all(scenario.answer(call))
         assert scenario.held() == {"p/i": ("a-1",), "p/x": ("a-1", "a-2")}
 
 
-def on_nodes(**nodes: int) -> list[Device]:
-    """Four parts of each physical device, which is on that NUMA node."""
-    return [Device(f"{p}-{n}", numa_nodes=(node,), parent=p) for p, node in nodes.items() for n in range(4)]
-
-
-def both(uid: str, gpu: int, nic: int) -> tuple[str, Container]:
-    return uid, Container("main", ContainerKind.APP, {GPU: gpu, NIC: nic})
+def beside_a_nic(topology: Topology, rules: PartRules, **nodes: int) -> Scenario:
+    """Four parts of each physical device, which is on that NUMA node, and a network card on node 1."""
+    devices = (Device(f"{p}-{n}", numa_nodes=(node,), parent=p) for p, node in nodes.items() for n in range(4))
+    scenario = Scenario.with_plugin(accept(devices, part_rules=rules), topology=topology)
+    scenario.plugin([Device("n1", numa_nodes=(1,))], NIC, 2)
+    return scenario
 
 
 class TestTopology:
-    @pytest.mark.parametrize(
-        ("rules", "sizes", "nodes", "expected"),
-        [
-            pytest.param(SAME, {"a": 2, "b": 3}, {"a": (0,)}, {"b": 3}, id="one that is too small is near to nothing"),
-            pytest.param(
-                DISTINCT,
-                {"a": 1, "b": 1, "c": 1, "d": 3},
-                dict.fromkeys("abc", (0,)) | {"d": (1,)},
-                dict.fromkeys("abc", 1),
-                id="any has enough for one part",
-            ),
-        ],
-    )
-    def test_which_physical_devices_count(
-        self, rules: PartRules, sizes: dict[str, int], nodes: dict[str, tuple[int, ...]], expected: dict[str, int]
-    ) -> None:
-        listed = parts(rules, **sizes)
-        devices = (structs.replace(part, numa_nodes=nodes.get(part.parent, ())) for part in listed.devices.values())
-        scenario = Scenario(topology=Topology(TopologyPolicy.RESTRICTED, numa_nodes=(0, 1)))
-        scenario.plugin(accept(devices, part_rules=rules))
-        scenario.run(pod("p", gpu=3))
-        assert taken(scenario) == {"p/main": expected}
+    def node(self, rules: PartRules, sizes: dict[str, int], nodes: Mapping[str, tuple[int, ...]]) -> Scenario:
+        """Of such physical devices, on these NUMA nodes."""
+        listed = parts(rules, **sizes).devices.values()
+        devices = (structs.replace(part, numa_nodes=nodes.get(part.parent, ())) for part in listed)
+        topology = Topology(TopologyPolicy.RESTRICTED, numa_nodes=(0, 1))
+        return Scenario.with_plugin(accept(devices, part_rules=rules), topology=topology)
 
-    @pytest.mark.parametrize(("rules", "expected"), [(DISTINCT, {"a": 1, "b": 1}), (SAME, {"a": 2})])
-    def test_a_part_of_an_init_container_counts(self, rules: PartRules, expected: dict[str, int]) -> None:
-        devices = [
-            Device(f"{p}-{n}", parent=p, numa_nodes=(0,)) for p, number in expected.items() for n in range(number)
-        ]
-        scenario = Scenario(topology=Topology(TopologyPolicy.RESTRICTED, numa_nodes=(0, 1)))
-        scenario.plugin(accept(devices, part_rules=rules))
-        scenario.run(pod("p", init("i", 1), container("c", gpu=2)))
-        assert taken(scenario)["p/c"] == expected
+    def test_one_that_is_too_small_is_near_to_nothing(self) -> None:
+        scenario = self.node(SAME, {"a": 2, "b": 3}, {"a": (0,)}).run(pod("p", gpu=3))
+        assert taken(scenario) == {"p/main": {"b": 3}}
+
+    def test_any_has_enough_for_one_part(self) -> None:
+        nodes = dict.fromkeys("abc", (0,)) | {"d": (1,)}
+        scenario = self.node(DISTINCT, {"a": 1, "b": 1, "c": 1, "d": 3}, nodes).run(pod("p", gpu=3))
+        assert taken(scenario) == {"p/main": dict.fromkeys("abc", 1)}
+
+    @pytest.mark.parametrize(("rules", "sizes"), [(DISTINCT, {"a": 1, "b": 1}), (SAME, {"a": 2})])
+    def test_a_part_of_an_init_container_counts(self, rules: PartRules, sizes: dict[str, int]) -> None:
+        scenario = self.node(rules, sizes, dict.fromkeys(sizes, (0,))).run(pod("p", init("i"), app("c", 2)))
+        assert taken(scenario)["p/c"] == sizes
 
     def test_no_far_parts_are_taken_when_others_have_taken_the_near_ones_meanwhile(self) -> None:
         devices = [Device(f"{p}-{n}", parent=p, numa_nodes=(int(p == "b"),)) for p in "abc" for n in range(4)]
         topology = Topology(TopologyPolicy.SINGLE_NUMA_NODE, TopologyScope.POD, numa_nodes=(0, 1))
-        scenario = Scenario(topology=topology)
-        scenario.plugin(accept(devices, part_rules=SAME))
+        scenario = Scenario.with_plugin(accept(devices, part_rules=SAME), topology=topology)
         scenario.plugin([Device("n0", numa_nodes=(0,))], NIC, 2)
-        (first,) = calls(scenario.see(pod("p", container("x", gpu=1), container("y", gpu=3, nic=1))))
+        (first,) = calls(scenario.see(pod("p", app("x"), container("y", gpu=3, nic=1))))
         assert first.device_ids == ("a-0",)
         scenario.run(pod("q", gpu=1), pod("r", gpu=3))
         assert calls(scenario.answer(first)) == []
@@ -263,10 +249,8 @@ class TestTopology:
     @pytest.mark.parametrize("scope", TopologyScope)
     @pytest.mark.parametrize("policy", [TopologyPolicy.BEST_EFFORT, TopologyPolicy.SINGLE_NUMA_NODE])
     def test_the_physical_device_is_near_the_others(self, policy: TopologyPolicy, scope: TopologyScope) -> None:
-        scenario = Scenario(topology=Topology(policy, scope, numa_nodes=(0, 1)))
-        scenario.plugin(accept(on_nodes(a=0, b=1), part_rules=SAME))
-        scenario.plugin([Device("n1", numa_nodes=(1,))], NIC, 2)
-        scenario.run(pod("p", both("p", 3, 1)[1]))
+        scenario = beside_a_nic(Topology(policy, scope, numa_nodes=(0, 1)), SAME, a=0, b=1)
+        scenario.run(pod("p", gpu=3, nic=1))
         assert taken(scenario) == {"p/main": {"b": 3}}
 
     @pytest.mark.parametrize(
@@ -275,13 +259,11 @@ class TestTopology:
     )
     def test_two_devices_of_one_node_are_not_one(self, policy: TopologyPolicy, reason: str | None) -> None:
         """Of node 1 enough parts are free, but not of one device; and the network card is there."""
-        scenario = Scenario(topology=Topology(policy, numa_nodes=(0, 1)))
-        scenario.plugin(accept(on_nodes(a=0, b=1, c=1), part_rules=SPREAD))
-        scenario.plugin([Device("n1", numa_nodes=(1,))], NIC, 2)
+        scenario = beside_a_nic(Topology(policy, numa_nodes=(0, 1)), SPREAD, a=0, b=1, c=1)
         scenario.run(pod("x", gpu=4), pod("y", gpu=2), pod("z", gpu=2))
         scenario.answer_all(scenario.gone("x"))
         assert taken(scenario) == {"y/main": {"b": 2}, "z/main": {"c": 2}}
-        scenario.run(pod("p", both("p", 3, 1)[1]))
+        scenario.run(pod("p", gpu=3, nic=1))
         assert scenario.reasons().get("p") == reason
         assert taken(scenario).get("p/main") == (None if reason else {"a": 3})
 
@@ -289,9 +271,9 @@ class TestTopology:
 def test_a_pod_of_too_many_containers_waits_for_good() -> None:
     """Its plan would keep everybody else waiting."""
     scenario = Scenario.with_plugin(parts(SAME, **{f"g{index}": 2 for index in range(100)}))
-    scenario.run(pod("p", *(container(f"c{index}", gpu=1) for index in range(100))))
+    scenario.run(pod("p", *(app(f"c{index}") for index in range(100))))
     pending = scenario.manager.allocator.pending["p"]
     assert pending.message == f"{GPU}: 100 containers of the pod ask for parts of 100 devices, and 40 may"
     assert (pending.reason, pending.is_final) == ("NoDeviceFits", True)
-    scenario.run(pod("q", *(container(f"c{index}", gpu=1) for index in range(40))))
+    scenario.run(pod("q", *(app(f"c{index}") for index in range(40))))
     assert len(scenario.held()) == 40

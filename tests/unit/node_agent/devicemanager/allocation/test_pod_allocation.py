@@ -4,7 +4,7 @@ Rows follow the kubelet's own table, where it has one; the intended difference i
 """
 
 import pytest
-from nodedevice_agent.devicemanager.effects import CallAllocate
+from nodedevice_agent.devicemanager.effects import CallAllocate, CallPreferred
 from nodedevice_agent.devicemanager.pods import Container, Pod
 from nodedevice_agent.devicemanager.resources.devices import Device
 
@@ -13,9 +13,11 @@ from tests.unit.node_agent.devicemanager.scenario import (
     NIC,
     WITH_PREFERENCES,
     Scenario,
+    app,
     calls,
     container,
     device_ids,
+    ids,
     init,
     is_saved,
     pod,
@@ -29,41 +31,29 @@ from tests.unit.node_agent.devicemanager.scenario import (
 @pytest.mark.parametrize(
     ("containers", "held"),
     [
-        pytest.param([container("a", gpu=1), container("b", gpu=2)], {"a": ["d0"], "b": ["d1", "d2"]}, id="two apps"),
-        pytest.param([init("i", 1), init("j", 2)], {"i": ["d0"], "j": ["d0", "d1"]}, id="init reuses init's"),
-        pytest.param([init("i", 1), container("a", gpu=2)], {"i": ["d0"], "a": ["d0", "d1"]}, id="app takes one more"),
+        pytest.param([app("a"), app("b", 2)], {"a": "0", "b": "12"}, id="two apps"),
+        pytest.param([init("i"), init("j", 2)], {"i": "0", "j": "01"}, id="init reuses init's"),
+        pytest.param([init("i"), app("a", 2)], {"i": "0", "a": "01"}, id="app takes one more"),
+        pytest.param([init("i"), app("a"), app("b")], {"i": "0", "a": "0", "b": "1"}, id="no apps share what init had"),
+        pytest.param([init("i", 2), sidecar("s"), app("a")], {"i": "01", "s": "0", "a": "1"}, id="they divide it"),
         pytest.param(
-            [init("i", 1), container("a", gpu=1), container("b", gpu=1)],
-            {"i": ["d0"], "a": ["d0"], "b": ["d1"]},
-            id="apps never share what init had",
-        ),
-        pytest.param(
-            [init("i", 2), sidecar("s", 1), container("a", gpu=1)],
-            {"i": ["d0", "d1"], "s": ["d0"], "a": ["d1"]},
-            id="sidecar and app divide what init had",
-        ),
-        pytest.param(
-            [init("i", 1), sidecar("s", 1), sidecar("t", 1), container("a", gpu=1), container("b", gpu=1)],
-            {"i": ["d0"], "s": ["d0"], "t": ["d1"], "a": ["d2"], "b": ["d3"]},
+            [init("i"), sidecar("s"), sidecar("t"), app("a"), app("b")],
+            {"i": "0", "s": "0", "t": "1", "a": "2", "b": "3"},
             id="sidecars and apps pairwise disjoint",
         ),
-        pytest.param(
-            [sidecar("s", 1), init("i", 1), container("a", gpu=1)],
-            {"s": ["d0"], "i": ["d1"], "a": ["d1"]},
-            id="init after a sidecar",
-        ),
-        pytest.param([init("i", 4), container("a", gpu=4)], {"i": device_ids(4), "a": device_ids(4)}, id="all, twice"),
+        pytest.param([sidecar("s"), init("i"), app("a")], {"s": "0", "i": "1", "a": "1"}, id="init after a sidecar"),
+        pytest.param([init("i", 4), app("a", 4)], {"i": "0123", "a": "0123"}, id="all, twice"),
     ],
 )
-def test_init_sidecar_and_app_containers(containers: list[Container], held: dict[str, list[str]]) -> None:
+def test_init_sidecar_and_app_containers(containers: list[Container], held: dict[str, str]) -> None:
     scenario = Scenario.with_plugin(4).run(pod("p", *containers))
-    assert scenario.held() == {f"p/{name}": tuple(ids) for name, ids in held.items()}
+    assert scenario.held() == {f"p/{name}": ids(digits) for name, digits in held.items()}
     assert scenario.reasons() == {}
 
 
 @pytest.mark.kubelet("behaviour 35")
 def test_surplus_of_an_init_container_stays_with_the_pod_until_it_ends() -> None:
-    scenario = Scenario.with_plugin(4).run(pod("p", init("i", 4), container("a", gpu=1)), pod("q", gpu=1))
+    scenario = Scenario.with_plugin(4).run(pod("p", init("i", 4), app("a")), pod("q", gpu=1))
     assert scenario.reasons() == {"q": "NotEnoughDevices"}
     scenario.answer_all(scenario.gone("p"))
     assert scenario.held() == {"q/main": ("d0",)}
@@ -72,7 +62,7 @@ def test_surplus_of_an_init_container_stays_with_the_pod_until_it_ends() -> None
 @pytest.mark.kubelet("behaviour 29")
 def test_resources_are_allocated_in_the_kubelets_order() -> None:
     scenario = Scenario.with_plugin(4, nics=["n0", "n1"])
-    effects = scenario.see(pod("p", init("i", 1), container("a", gpu=1, nic=1)))
+    effects = scenario.see(pod("p", init("i"), app("a", nic=1)))
     asked = []
     while found := calls(effects):
         (call,) = found
@@ -83,7 +73,7 @@ def test_resources_are_allocated_in_the_kubelets_order() -> None:
 
 def test_an_init_containers_device_that_became_unhealthy_is_not_reused() -> None:
     scenario = Scenario.with_plugin(3)
-    (call,) = calls(scenario.see(pod("p", init("i", 2), container("a", gpu=1))))
+    (call,) = calls(scenario.see(pod("p", init("i", 2), app("a"))))
     (second,) = calls(scenario.answer(call))
     assert second.device_ids == ("d0",)
     scenario.lists([Device("d0", healthy=False), "d1", "d2"])
@@ -120,7 +110,7 @@ class TestPreferred:
     @pytest.mark.kubelet("behaviour 44")
     def test_the_call_has_free_devices_required_devices_and_the_whole_size(self) -> None:
         scenario = Scenario.with_plugin(4, options=WITH_PREFERENCES)
-        (query,) = preferred_calls(scenario.see(pod("p", init("i", 1), container("a", gpu=3))))
+        (query,) = preferred_calls(scenario.see(pod("p", init("i"), app("a", 3))))
         assert (query.available, query.must_include, query.size) == (("d0", "d1", "d2", "d3"), (), 1)
         (call,) = calls(scenario.prefer(query, "d2"))
         (query,) = preferred_calls(scenario.answer(call))
@@ -130,7 +120,7 @@ class TestPreferred:
 
     def test_no_call_where_nothing_is_to_be_chosen(self) -> None:
         scenario = Scenario.with_plugin(2, options=WITH_PREFERENCES)
-        (query,) = preferred_calls(scenario.see(pod("p", init("i", 1), container("a", gpu=1))))
+        (query,) = preferred_calls(scenario.see(pod("p", init("i"), app("a"))))
         (call,) = calls(scenario.prefer(query))
         # the app container reuses exactly the init container's devices
         assert preferred_calls(effects := scenario.answer(call)) == []
@@ -149,8 +139,7 @@ class TestPreferred:
 class TestShortage:
     def test_a_pod_is_pending_until_a_device_is_free(self) -> None:
         scenario = Scenario.with_plugin(1).run(pod("p", gpu=1))
-        effects = scenario.see(pod("q", gpu=1))
-        assert published(effects) == {GPU}
+        assert published(scenario.see(pod("q", gpu=1))) == {GPU}
         (pending,) = scenario.manager.pending(GPU)
         assert (pending.pod_uid, pending.container, pending.reason) == ("q", "main", "NotEnoughDevices")
         assert pending.message == "1 of example.com/gpu needed, but fewer are available"
@@ -169,9 +158,9 @@ class TestShortage:
     @pytest.mark.parametrize(
         "late",
         [
-            pytest.param(pod("p", init("i", 3), container("a", gpu=1)), id="init asks for more than there is"),
-            pytest.param(pod("p", sidecar("s", 1), container("a", gpu=2)), id="sidecar and app together"),
-            pytest.param(pod("p", init("i", 2), container("a", gpu=2), container("b", gpu=1)), id="apps together"),
+            pytest.param(pod("p", init("i", 3), app("a")), id="init asks for more than there is"),
+            pytest.param(pod("p", sidecar("s"), app("a", 2)), id="sidecar and app together"),
+            pytest.param(pod("p", init("i", 2), app("a", 2), app("b")), id="apps together"),
         ],
     )
     def test_the_sum_over_containers_decides(self, late: Pod) -> None:
@@ -190,34 +179,25 @@ class TestShortage:
     def test_two_pods_that_request_the_same_pair_of_plugins_with_preferences_never_block_each_other(self) -> None:
         scenario = Scenario.with_plugin(["d0"], options=WITH_PREFERENCES)
         scenario.plugin(["n0"], NIC, 2, options=WITH_PREFERENCES)
-        one, two = pod("p", container("a", gpu=1), container("b", nic=1)), pod("q", container("a", nic=1, gpu=1))
-        for seen in (one, two):
-            scenario.see(seen)
+        scenario.see(pod("p", app("a"), container("b", nic=1)), pod("q", app("a", nic=1)))
         # both calls are made before either pod has reservations; responses arrive in reverse order
         todo = list(scenario.effects)
         for _ in range(20):
-            if not todo:
-                break
-            latest = todo.pop()
-            scenario.effects = []
-            if latest in preferred_calls([latest]):
-                scenario.prefer(preferred_calls([latest])[0])
-            elif latest in calls([latest]):
-                scenario.answer(calls([latest])[0])
-            todo += scenario.effects
-        winner = {key.partition("/")[0] for key in (*scenario.held(), *scenario.held(NIC))}
-        assert len(winner) == 1
+            match todo.pop() if todo else None:
+                case CallPreferred() as query:
+                    todo += scenario.prefer(query)
+                case CallAllocate() as call:
+                    todo += scenario.answer(call)
+        assert len({key.partition("/")[0] for key in (*scenario.held(), *scenario.held(NIC))}) == 1
         assert len(scenario.reasons() | scenario.reasons(NIC)) == 1
 
 
 class TestPartlyAllocated:
     def test_a_container_that_has_its_devices_is_skipped(self) -> None:
-        scenario = Scenario.with_plugin(2).run(pod("p", gpu=1))
-        again = scenario.restarted()
+        again = Scenario.with_plugin(2).run(pod("p", gpu=1)).restarted()
         again.plugin(2)
         effects = again.see(pod("p", gpu=1))
-        assert calls(effects) == []
-        assert not is_saved(effects, durable=True)
+        assert (calls(effects), is_saved(effects, durable=True)) == ([], False)
         assert again.held() == {"p/main": ("d0",)}
 
     @pytest.mark.kubelet("behaviour 37")
@@ -233,34 +213,24 @@ class TestPartlyAllocated:
 
     def test_what_its_own_failure_has_freed_is_no_reason_to_begin_again(self) -> None:
         """Otherwise Allocate would be called for the first container, without end."""
-        scenario = Scenario.with_plugin(4).run(pod("p", container("b", gpu=1)))
-        (call,) = calls(scenario.see(pod("p", container("a", gpu=1), container("b", gpu=2))))
+        scenario = Scenario.with_plugin(4).run(pod("p", app("b")))
+        (call,) = calls(scenario.see(pod("p", app("a"), app("b", 2))))
         assert calls(scenario.answer(call)) == []
         assert (scenario.held(), scenario.reasons()) == ({"p/b": ("d0",)}, {"p": "ChangedRequest"})
 
     @pytest.mark.kubelet("behaviour 34")
     def test_only_containers_without_devices_are_allocated(self) -> None:
-        scenario = Scenario.with_plugin(3).run(pod("p", init("i", 2)))
-        whole = pod("p", init("i", 2), container("a", gpu=1), container("b", gpu=2))
-        again = scenario.restarted()
+        again = Scenario.with_plugin(3).run(pod("p", init("i", 2))).restarted()
         again.plugin(3)
-        again.run(whole)
+        again.run(pod("p", init("i", 2), app("a"), app("b", 2)))
         assert again.held() == {"p/i": ("d0", "d1"), "p/a": ("d0",), "p/b": ("d1", "d2")}
 
 
-def in_progress() -> tuple[Scenario, CallAllocate]:
+def test_a_resource_that_registers_while_a_pod_gets_devices_of_another_one_is_allocated_too() -> None:
     scenario = Scenario.with_plugin(2)
     (call,) = calls(scenario.see(pod("p", gpu=1, nic=1)))
-    return scenario, call
-
-
-class TestResourceRegisteredMeanwhile:
-    """A resource is registered while a pod that requests it gets devices of another one."""
-
-    def test_the_pod_gets_its_devices_too(self) -> None:
-        scenario, call = in_progress()
-        assert calls(scenario.plugin(["n0"], NIC, endpoint=2)) == []
-        (second,) = calls(scenario.answer(call))
-        assert second.resource_name == NIC
-        scenario.answer(second)
-        assert (scenario.held(), scenario.held(NIC)) == ({"p/main": ("d0",)}, {"p/main": ("n0",)})
+    assert calls(scenario.plugin(["n0"], NIC, endpoint=2)) == []
+    (second,) = calls(scenario.answer(call))
+    assert second.resource_name == NIC
+    scenario.answer(second)
+    assert (scenario.held(), scenario.held(NIC)) == ({"p/main": ("d0",)}, {"p/main": ("n0",)})

@@ -10,6 +10,7 @@ from nodedevice_agent.devicemanager.allocation.selection import Crowds, select
 from nodedevice_agent.devicemanager.resources.devices import Device
 
 from tests.unit.node_agent.devicemanager.allocation.test_topology import on
+from tests.unit.node_agent.devicemanager.scenario import ids
 
 
 def aligned(devices: dict[str, Device], ids: tuple[str, ...]) -> dict[int, int]:
@@ -41,20 +42,21 @@ def test_near_devices_first(
     assert aligned(devices, select(devices, count, (), sorted(devices), nodes).completed()) == expected
 
 
-def test_the_node_with_fewer_free_devices_comes_first() -> None:
-    devices = on(0, 0, 0, 1, 1)
-    assert select(devices, 1, (), sorted(devices), frozenset({0, 1})).completed() == ("d3",)
+# near to both nodes
+WIDE = {"d0": Device("d0", numa_nodes=(0, 1))}
 
 
 @pytest.mark.kubelet("scenario 18")
-def test_a_device_of_two_nodes_is_near_to_both() -> None:
-    devices = {"d0": Device("d0", numa_nodes=(0, 1)), "d1": Device("d1", numa_nodes=(0,)), "d2": Device("d2")}
-    assert select(devices, 1, (), sorted(devices), frozenset({1})).completed() == ("d0",)
-
-
-def test_a_device_of_two_nodes_comes_after_devices_of_one() -> None:
-    devices = {"d0": Device("d0", numa_nodes=(0, 1)), "d1": Device("d1", numa_nodes=(0,))}
-    assert select(devices, 1, (), sorted(devices), frozenset({0})).completed() == ("d1",)
+@pytest.mark.parametrize(
+    ("devices", "affinity", "first"),
+    [
+        pytest.param(on(0, 0, 0, 1, 1), {0, 1}, "d3", id="of the node with fewer free devices"),
+        pytest.param(on(0, 0, None) | WIDE, {1}, "d0", id="a device of two nodes is near to both"),
+        pytest.param(on(0, 0) | WIDE, {0}, "d1", id="a device of one node before one of two"),
+    ],
+)
+def test_the_nearest_device(devices: dict[str, Device], affinity: set[int], first: str) -> None:
+    assert select(devices, 1, (), sorted(devices), frozenset(affinity)).completed() == (first,)
 
 
 def test_devices_of_different_sets_of_nodes_that_are_as_near_are_taken_in_order() -> None:
@@ -90,10 +92,6 @@ def test_other_ways_to_take_devices_are_those_of_other_nodes(way: int, expected:
 
 NEAR = [0] * 8
 HALF = [0] * 4 + [1] * 4
-
-
-def ids(digits: str) -> tuple[str, ...]:
-    return tuple(f"d{digit}" for digit in digits)
 
 
 HUNDREDS = on(*[0] * 100, *[1] * 100)

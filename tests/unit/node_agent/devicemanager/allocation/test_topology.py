@@ -4,7 +4,9 @@ Rows of hints follow the kubelet's own table; decisions are compared with every 
 """
 
 from collections.abc import Iterable
+from functools import reduce
 from itertools import product
+from operator import and_
 
 import pytest
 from hypothesis import given
@@ -126,21 +128,17 @@ def test_equals_the_best_of_every_combination(policy: TopologyPolicy, resources:
 
 def combined(policy: TopologyPolicy, resources: Iterable[Hints]) -> Merged:
     """The rule itself, as the kubelet states it: every combination is merged and the best one stays."""
-    choices: list[list[tuple[int | None, bool]]] = []
-    for of_resource in resources:
-        if of_resource is None:
-            choices.append([(None, True)])
-        else:
-            choices.append([(hint.mask, hint.is_preferred) for hint in of_resource] or [(None, False)])
+    choices: list[list[tuple[int | None, bool]]] = [
+        [(None, True)] if hints is None else [(h.mask, h.is_preferred) for h in hints] or [(None, False)]
+        for hints in resources
+    ]
     needed = max((min(m.bit_count() for m, _ in v if m) for v in choices if any(m for m, _ in v)), default=0)
     if policy is TopologyPolicy.SINGLE_NUMA_NODE:
         choices = [[(m, p) for m, p in v if p and (m is None or m.bit_count() == 1)] for v in choices]
     best: tuple[int, bool] | None = None
     for combination in product(*choices):
         masks = [mask for mask, _ in combination if mask is not None]
-        together = WHOLE
-        for mask in masks:
-            together &= mask
+        together = reduce(and_, masks, WHOLE)
         liked = all(is_preferred for _, is_preferred in combination) and len(set(masks)) <= 1
         if together and (best is None or is_better((together, liked), best, needed)):
             best = (together, liked)

@@ -20,8 +20,10 @@ from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, held_by, pod
 Entries = tuple[Allocation, ...]
 Rows = tuple[PodResourcesRow, ...]
 Names = tuple[str, ...]
+Held = dict[str, Names]
 
 ONE, TWO = held_by("one", "d0"), held_by("two", "d1", "d2")
+SIDE, EARLY = held_by("one", "d3", container="side"), held_by("early", "d3")
 
 
 def row(name: str, *device_ids: str, container: str = "main", resource_name: str = GPU) -> PodResourcesRow:
@@ -40,8 +42,7 @@ def resources(*names: str) -> dict[str, Resource]:
 def attributed(
     entries: Entries | None, rows: Rows | None = (), pods: Names = (), ended: Names = (), before: Entries = ()
 ) -> Attributed:
-    present = {uid: pod(uid, gpu=1) for uid in pods}
-    return attribute(KubeletState(entries, rows), present, ended, resources(), before)
+    return attribute(KubeletState(entries, rows), {uid: pod(uid, gpu=1) for uid in pods}, ended, resources(), before)
 
 
 @pytest.mark.parametrize(
@@ -53,14 +54,7 @@ def attributed(
         pytest.param((ONE,), (row("one", "d0"),), (), (), {"one": ("d0",)}, id="the API does not show it yet"),
         pytest.param((ONE,), (row("x", "d1"),), (), (), {}, id="its devices are another's by now"),
         pytest.param((ONE,), (row("one", "d0", container="other"),), (), (), {}, id="another container's devices"),
-        pytest.param(
-            (held_by("one", "d0", container="side"),),
-            (row("one", "d0", container="side"),),
-            (),
-            (),
-            {"one": ("d0",)},
-            id="its container is distinguished by name",
-        ),
+        pytest.param((SIDE,), (row("one", "d3", container="side"),), (), (), {"one": ("d3",)}, id="by container name"),
         pytest.param((ONE,), None, (), (), {}, id="nobody names it"),
         pytest.param((), (row("one", "d0"),), ("one",), (), {}, id="an older answer about names"),
         pytest.param(None, (row("one", "d0"),), ("one",), (), {"one": ("d0",)}, id="no checkpoint: by name"),
@@ -70,9 +64,7 @@ def attributed(
         pytest.param((held_by("one"),), (), ("one",), (), {}, id="an entry without devices"),
     ],
 )
-def test_attribution(
-    entries: Entries | None, rows: Rows | None, pods: Names, ended: Names, expected: dict[str, Names]
-) -> None:
+def test_attribution(entries: Entries | None, rows: Rows | None, pods: Names, ended: Names, expected: Held) -> None:
     found = attributed(entries, rows, pods, ended)
     assert {a.pod_uid: a.device_ids for a in found.allocations} == expected
     assert found.conflicts == ()
@@ -89,8 +81,7 @@ def test_a_stranger_that_holds_nothing_of_ours_is_none() -> None:
 
 
 def test_an_init_container_is_attributed_by_the_name_of_another_container() -> None:
-    first = held_by("one", "d0", "d1", container="first")
-    found = attributed((first, ONE), (row("one", "d0"),))
+    found = attributed((held_by("one", "d0", "d1", container="first"), ONE), (row("one", "d0"),))
     assert {a.container: a.device_ids for a in found.allocations} == {"first": ("d0", "d1"), "main": ("d0",)}
 
 
@@ -101,8 +92,7 @@ def test_by_name_numa_nodes_are_the_plugins() -> None:
 
 @pytest.mark.parametrize(("before", "kept"), [((), "one"), ((held_by("two", "d0"),), "two")])
 def test_a_device_of_two_pods_stays_with_the_one_that_had_it(before: tuple[Allocation, ...], kept: str) -> None:
-    both = (held_by("one", "d0"), held_by("two", "d0"))
-    found = attributed(both, (), ("one", "two"), before=before)
+    found = attributed((held_by("one", "d0"), held_by("two", "d0")), (), ("one", "two"), before=before)
     assert [a.pod_uid for a in found.allocations] == [kept]
     assert [a.pod_uid for a in found.conflicts] == [{"one": "two", "two": "one"}[kept]]
 
@@ -116,14 +106,10 @@ HASH = "0123456789abcdef0123456789abcdef"
         pytest.param((ONE, TWO), (TWO, ONE), set(), id="another order"),
         pytest.param((), (ONE,), {("default", "one")}, id="one that came"),
         pytest.param((ONE,), (held_by("one", "d3"),), {("default", "one")}, id="one with other devices"),
-        pytest.param(
-            (ONE,), (ONE, held_by("one", "d3", container="side")), {("default", "one")}, id="one more container"
-        ),
+        pytest.param((ONE,), (ONE, SIDE), {("default", "one")}, id="one more container"),
         pytest.param((ONE, TWO), (ONE,), set(), id="one that ended"),
-        pytest.param(
-            (ONE, held_by("early", "d3")), (ONE, held_by("early", "d3")), set(), id="one without a name as before"
-        ),
-        pytest.param((), (ONE, held_by("early", "d3")), None, id="one that the API does not have"),
+        pytest.param((ONE, EARLY), (ONE, EARLY), set(), id="one without a name as before"),
+        pytest.param((), (ONE, EARLY), None, id="one that the API does not have"),
         pytest.param((), (held_by(HASH, "d3"),), {("default", "mirror")}, id="a static pod"),
     ],
 )
@@ -146,13 +132,8 @@ INJECTED = replace(held_by("injected", "d3"), delivery=DELIVERY_NRI)
         pytest.param((), (), {"injected": ("d3",)}, id="before the API has shown any pod"),
         pytest.param(None, ("injected",), {"injected": ("d3",)}, id="the kubelet's checkpoint cannot be used"),
         pytest.param((held_by("injected", "d1"),), ("injected",), {"injected": ("d1",)}, id="the kubelet gave another"),
-        pytest.param(
-            (held_by("one", "d3"),), ("one", "injected"), {"injected": ("d3",)}, id="the kubelet gave it again"
-        ),
+        pytest.param((held_by("one", "d3"),), ("one", "injected"), {"injected": ("d3",)}, id="it gave it again"),
     ],
 )
-def test_what_was_delivered_in_another_way_stays_its_pods(
-    entries: Entries | None, pods: Names, expected: dict[str, Names]
-) -> None:
-    found = attributed(entries, pods=pods, before=(INJECTED,))
-    assert {a.pod_uid: a.device_ids for a in found.allocations} == expected
+def test_what_was_delivered_in_another_way_stays_its_pods(entries: Entries | None, pods: Names, expected: Held) -> None:
+    assert {a.pod_uid: a.device_ids for a in attributed(entries, pods=pods, before=(INJECTED,)).allocations} == expected

@@ -4,18 +4,17 @@ from typing import Any
 
 import pytest
 from nodedevice_agent.devicemanager.attribution.attribute import KubeletState, PodResourcesRow
-from nodedevice_agent.devicemanager.runtime import ContainerState
 from nodedevice_agent.devicemanager.snapshot import snapshot
 
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario
-from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, calls, held_by, pod, published
+from tests.unit.node_agent.devicemanager.scenario import ENDS, GPU, NIC, Scenario, calls, held_by, pod, published
 
 BOTH: dict[str, Any] = {"is_attributed": {NIC}.__contains__}
 
 
-def node(**options: Any) -> Scenario:
+def node() -> Scenario:
     """The GPUs are ours; the network cards are the kubelet's."""
-    return Scenario.with_plugin(2, nics=["n0", "n1"], **BOTH, **options)
+    return Scenario.with_plugin(2, nics=["n0", "n1"], **BOTH)
 
 
 def kubelet(scenario: Scenario, **held: str) -> set[str]:
@@ -46,18 +45,12 @@ def test_a_pod_waits_for_ours_alone() -> None:
     assert scenario.held(NIC) == {"q/main": ("n0",), "r/main": ("n1",)}
 
 
-@pytest.mark.parametrize("how", ["gone", "over", "not in the list"])
+@pytest.mark.parametrize("how", ENDS)
 def test_with_the_end_of_a_pod_both_are_free(how: str) -> None:
-    scenario = node().run(pod("p", gpu=1, nic=1), pod("q", gpu=1, nic=1))
+    one, other = pod("p", gpu=1, nic=1), pod("q", gpu=1, nic=1)
+    scenario = node().run(one, other)
     kubelet(scenario, p="n0", q="n1")
-    match how:
-        case "gone":
-            effects = scenario.gone("p")
-        case "over":
-            effects = scenario.see(pod("p", gpu=1, nic=1, has_ended=True))
-        case _:
-            effects = scenario.happens("pod_events.synced", [pod("q", gpu=1, nic=1)])
-    assert published(effects) == {GPU, NIC}
+    assert published(scenario.ends(one, how, other)) == {GPU, NIC}
     # the kubelet keeps its entry until the next pod comes
     kubelet(scenario, p="n0", q="n1")
     assert (scenario.held(), scenario.held(NIC)) == ({"q/main": ("d1",)}, {"q/main": ("n1",)})
@@ -74,14 +67,11 @@ def test_the_kubelets_word_changes_nothing_of_ours() -> None:
 
 def test_devices_of_a_container_that_runs_on_stay_held_and_those_of_the_kubelet_go() -> None:
     """The kubelet itself gives the devices of a finished pod to the next one."""
-    scenario = RuntimeScenario(**BOTH)
-    scenario.plugin(1)
-    scenario.plugin(["n0"], NIC, 2)
+    scenario = RuntimeScenario.with_plugin(1, nics=["n0"], **BOTH)
     scenario.sync()
     scenario.run(pod("p", gpu=1, nic=1))
     kubelet(scenario, p="n0")
     made = scenario.create("p")
-    assert made.state is ContainerState.RUNNING
     scenario.start(made, "p")
     scenario.gone("p")
     assert (scenario.held(), scenario.held(NIC)) == ({"p/main": ("d0",)}, {})

@@ -27,11 +27,6 @@ class Server(api_answers.Server):
         return Answer(self.body, status=self.status)
 
 
-@pytest.fixture
-def server() -> Server:
-    return Server()
-
-
 def an_object(name: str, depth: int = 1, spec: str = "{}") -> str:
     fields = f'[{{"manager":"m","fieldsV1":{nested(depth, "{}")}}}]'
     metadata = f'{{"name":"{name}","namespace":"ns","uid":"uid-{name}","resourceVersion":"7","managedFields":{fields}}}'

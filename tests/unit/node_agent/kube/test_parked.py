@@ -141,6 +141,11 @@ class Node:
             if isinstance(effect, Publish):
                 self.publisher.publish(effect.resource_name)
 
+    def serve(self, name: str) -> None:
+        """Its plugin is back, with a device."""
+        self.happens("connected", name, 99, PluginOptions())
+        self.happens("listed", name, 99, accept([Device("d0")]))
+
     def requests_of(self, name: str) -> list[str]:
         return [verb for _, verb, of in self.objects.requests if of == node_device_name("n1", name)]
 
@@ -184,15 +189,13 @@ async def test_what_is_parked_has_no_watch_and_is_read_now_and_then() -> None:
 @virtual_time
 async def test_it_has_no_metrics_and_has_them_again_once_it_is_served() -> None:
     async with watching() as made:
-        made.happens("connected", NAMES[0], 98, PluginOptions())
-        made.happens("listed", NAMES[0], 98, accept([Device("d0")]))
+        made.serve(NAMES[0])
         made.publisher.park()
         for seconds in (1, A_ROUND):
             await asyncio.sleep(seconds)
             assert f'resource_name="{NAMES[0]}"' in generate_latest().decode()
             assert f'resource_name="{LAST}"' not in generate_latest().decode()
-        made.happens("connected", LAST, 99, PluginOptions())
-        made.happens("listed", LAST, 99, accept([Device("d0")]))
+        made.serve(LAST)
         await asyncio.sleep(1)
         assert f'resource_name="{LAST}"' in generate_latest().decode()
 
@@ -210,17 +213,6 @@ async def test_parked_ones_count_among_those_of_which_there_are_only_so_many(mon
         del made.objects.by_name[node_device_name("n1", LAST)]
         await asyncio.sleep(A_ROUND)
         assert made.is_watched(new)
-
-
-@virtual_time
-async def test_a_cordon_on_it_is_known_at_a_visit_and_then_it_is_watched() -> None:
-    async with node() as made:
-        made.objects.write(node_device_name("n1", LAST), cordonedDevices=[{"id": "d0", "reason": "broken"}])
-        await asyncio.sleep(A_ROUND)
-        assert made.scenario.manager.resources[LAST].use.cordons == {"d0"}
-        made.publisher.park()
-        await asyncio.sleep(1)
-        assert made.is_watched(LAST)
 
 
 @virtual_time
@@ -252,8 +244,7 @@ async def test_cordons_from_before_its_plugin_came_back_are_known_before_anythin
     async with node() as made:
         made.objects.write(node_device_name("n1", LAST), cordonedDevices=cordoned)
         made.objects.is_up.clear()
-        made.happens("connected", LAST, 99, PluginOptions())
-        made.happens("listed", LAST, 99, accept([Device("d0")]))
+        made.serve(LAST)
         made.happens("pod_events.seen", pod("u", Container("c", limits={LAST: 1})))
         await asyncio.sleep(1)
         assert made.requests_of(LAST) == ["list"]
@@ -265,12 +256,15 @@ async def test_cordons_from_before_its_plugin_came_back_are_known_before_anythin
 
 
 @virtual_time
-async def test_an_api_server_that_does_not_answer_ends_nothing() -> None:
+async def test_a_cordon_on_it_is_known_at_the_first_visit_that_is_answered_and_then_it_is_watched() -> None:
     async with node() as made:
         made.objects.fails = Unavailable("listing", "x", "no answer")
-        made.objects.write(node_device_name("n1", LAST), cordonedDevices=[{"id": "d0"}])
+        made.objects.write(node_device_name("n1", LAST), cordonedDevices=[{"id": "d0", "reason": "broken"}])
         await asyncio.sleep(3 * A_ROUND)
         assert made.publisher.is_parked(LAST)
         made.objects.fails = None
         await asyncio.sleep(A_ROUND)
         assert made.scenario.manager.resources[LAST].use.cordons == {"d0"}
+        made.publisher.park()
+        await asyncio.sleep(1)
+        assert made.is_watched(LAST)

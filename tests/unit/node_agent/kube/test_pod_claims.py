@@ -2,11 +2,12 @@
 
 from typing import Any
 
-import msgspec
 import pytest
 from nodedevice_agent.devicemanager.pods import ClaimUse, PodClaims, UnhealthyDevice
-from nodedevice_agent.kube.pod_objects import PodObject, from_api
+from nodedevice_agent.kube.pod_objects import from_api
 from nodedevice_common.text import MAX_SHOWN
+
+from tests.unit.node_agent.kube.test_pods import pod
 
 READY = {"phase": "Pending", "conditions": [{"type": "PodReadyToStartContainers", "status": "True"}]}
 MADE = {"resourceClaimStatuses": [{"name": "made", "resourceClaimName": "p-made-x7"}]}
@@ -24,8 +25,7 @@ def spec(*containers: Any, init: tuple[Any, ...] = ()) -> dict[str, Any]:
 
 
 def claims(spec: Any, **status: Any) -> PodClaims | None:
-    body = {"metadata": {"name": "p", "namespace": "n", "uid": "u"}, "spec": spec, "status": status}
-    return from_api(msgspec.json.decode(msgspec.json.encode(body), type=PodObject)).claims
+    return from_api(pod(spec, status=status)).claims
 
 
 def uses(spec: Any, **status: Any) -> tuple[ClaimUse, ...]:
@@ -130,17 +130,10 @@ def test_devices_that_the_kubelet_reports(status: dict[str, Any], expected: list
     assert list(found.unhealthy) == expected
 
 
-def test_health_of_claims_is_not_that_of_a_device_plugin() -> None:
-    limited = {"name": "c", "resources": {"limits": {"example.com/gpu": "1"}, "claims": [{"name": "own"}]}}
-    body = {"metadata": {"name": "p"}, "spec": spec(limited), "status": health("claim:own")}
-    assert from_api(msgspec.json.decode(msgspec.json.encode(body), type=PodObject)).unhealthy == frozenset()
-
-
 def test_what_is_kept_of_a_pod_is_bounded() -> None:
     many = spec(*(container(f"c{number:03}", "own") for number in range(300)))
-    devices = [
-        {"resourceID": f"v.com/c={number}", "health": "Unhealthy", "message": "m" * 9999} for number in range(300)
-    ]
+    device = {"health": "Unhealthy", "message": "m" * 9999}
+    devices = [{"resourceID": f"v.com/c={number}", **device} for number in range(300)]
     statuses = [{"name": "c000", "allocatedResourcesStatus": [{"name": "claim:own", "resources": devices}]}]
     found = claims(many, containerStatuses=statuses)
     assert found is not None

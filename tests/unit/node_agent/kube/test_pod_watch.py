@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable
-from typing import Any, cast
+from typing import cast
 
 import msgspec
 import pytest
@@ -19,7 +19,7 @@ from nodedevice_agent.kube.publisher import PODS, Publisher
 
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario
 from tests.unit.node_agent.kube.status_source import FakeSource, Host
-from tests.unit.node_agent.kube.test_pods import LostCheckpoint, container
+from tests.unit.node_agent.kube.test_pods import LostCheckpoint, an_object, container
 from tests.unit.node_agent.kube.test_pods import pod as pod_object
 
 
@@ -77,10 +77,6 @@ def test_everybody_hears_of_pods() -> None:
 
 
 HELD = {"podUID": "u", "container": "c", "deviceIDs": ["d0"], "since": "2026-01-05T12:00:00Z"}
-
-
-def an_object(name: str, **status: Any) -> dict[str, Any]:
-    return {"metadata": {"name": "x", "uid": f"uid of {name}"}, "spec": {"resourceName": name}, "status": status}
 
 
 @pytest.mark.parametrize("has_any", [True, False])

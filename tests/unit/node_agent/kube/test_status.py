@@ -101,9 +101,7 @@ def test_a_device_has_a_time_for_what_it_is(before: Json, since: str) -> None:
 
 def test_a_condition_that_is_over_is_a_difference() -> None:
     """It is there only while it holds, and goes with a write that lacks it."""
-    scenario = Scenario()
-    scenario.plugin([Device("d0")])
-    ours = status(scenario)
+    ours = status(Scenario.with_plugin(1))
     over = {"type": Condition.OFFERED_TWICE, "status": "True", "reason": "OfferedTwice"}
     assert owned({**ours, "conditions": [*ours["conditions"], over]}, ours) != ours
     theirs = {"type": Condition.READY, "status": "True"}

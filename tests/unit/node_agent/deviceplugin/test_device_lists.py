@@ -5,7 +5,7 @@ import tracemalloc
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
@@ -28,8 +28,8 @@ from tests.unit.node_agent.deviceplugin.one_plugin import connection as connecti
 from tests.unit.node_agent.deviceplugin.one_plugin import plugin as plugin
 
 
-def unconnected(scope: str = "") -> Connection:
-    return Connection(RESOURCE, Path(), cast(Any, None), PluginOptions(scope=scope))
+def unconnected(scope: str = "", channel: Any = None) -> Connection:
+    return Connection(RESOURCE, Path(), channel, PluginOptions(scope=scope))
 
 
 def most() -> int:
@@ -90,14 +90,13 @@ class Garbled(RawPlugin):
 class TestDeviceLists:
     @pytest.mark.kubelet("scenario 44")
     async def test_come_whole_and_in_order(self, plugin: FakePlugin, connection: Connection) -> None:
-        async with device_lists(connection) as lists:
-            seen = [(await anext(lists)).devices]
-            await plugin.set_health("d0", healthy=False)
-            seen.append((await anext(lists)).devices)
-            await plugin.update({})
-            seen.append((await anext(lists)).devices)
         d1 = Device("d1", healthy=False, numa_nodes=(0, 1))
-        assert seen == [{"d0": Device("d0"), "d1": d1}, {"d0": Device("d0", healthy=False), "d1": d1}, {}]
+        async with device_lists(connection) as lists:
+            assert (await anext(lists)).devices == {"d0": Device("d0"), "d1": d1}
+            await plugin.set_health("d0", healthy=False)
+            assert (await anext(lists)).devices == {"d0": Device("d0", healthy=False), "d1": d1}
+            await plugin.update({})
+            assert (await anext(lists)).devices == {}
 
     async def test_a_duplicate_id_is_one_device_and_reported(self, plugin: FakePlugin, connection: Connection) -> None:
         plugin.knobs.raw_list = [api_pb2.Device(ID="d0", health=word) for word in ("Healthy", "Unhealthy", "Healthy")]
@@ -117,25 +116,20 @@ class TestDeviceLists:
 
     @virtual_time
     async def test_a_flood_is_read_slowly(self) -> None:
-        loop, connection = asyncio.get_running_loop(), Connection(RESOURCE, Path(), cast(Any, Flood()), PluginOptions())
-        began, lists = loop.time(), 0
-        async for _ in connection.device_lists():
-            lists += 1
-            if lists == 1000:
-                break
-        expected = (lists - 1 - plugin_connection.LISTS_AT_ONCE) / plugin_connection.LISTS_PER_SECOND
+        loop, lists = asyncio.get_running_loop(), unconnected(channel=Flood()).device_lists()
+        began = loop.time()
+        for _ in range(1000):
+            await anext(lists)
+        expected = (999 - plugin_connection.LISTS_AT_ONCE) / plugin_connection.LISTS_PER_SECOND
         assert loop.time() - began == pytest.approx(expected)
 
     async def test_a_flood_holds_the_plugin_back(
         self, plugin: FakePlugin, connection: Connection, caplog: pytest.LogCaptureFixture
     ) -> None:
-        plugin.knobs.is_flooding = True
-        read = 0
+        plugin.knobs.is_flooding, read = True, plugin_connection.LISTS_AT_ONCE + 20
         async with device_lists(connection) as lists:
-            async for _ in lists:
-                read += 1
-                if read == plugin_connection.LISTS_AT_ONCE + 20:
-                    break
+            for _ in range(read):
+                await anext(lists)
         # those on the way are few: the plugin waits
         assert plugin.lists_sent - read <= 200
         (line,) = (vars(record) for record in caplog.records if "too many device lists" in record.message)

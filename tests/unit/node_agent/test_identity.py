@@ -104,13 +104,8 @@ def test_what_a_name_stood_for_is_found_whole_or_not_at_all() -> None:
 
 
 def test_what_lasts_over_a_boot() -> None:
-    assert [
-        token for token in (*A, "GPU-A", "by port 1-1", "/devices/x", "path:/dev/x", "b8:0") if is_lasting(token)
-    ] == [
-        *A[:2],
-        "GPU-A",
-        "by port 1-1",
-    ]
+    tokens = (*A, "GPU-A", "by port 1-1", "/devices/x", "path:/dev/x", "b8:0")
+    assert [token for token in tokens if is_lasting(token)] == [*A[:2], "GPU-A", "by port 1-1"]
 
 
 PCI_A, PCI_B = "pci:0000:1b:00.0", "pci:0000:1c:00.0"
@@ -174,12 +169,9 @@ def test_different_uuids_are_never_one_device(one: list[str], other: list[str], 
 
 def test_candidates_have_a_token_in_common_or_a_place_in_the_others() -> None:
     index = Index[str]()
-    for name, tokens in {
-        "usb": ["/devices/usb1/1-1", "c189:1"],
-        "tty": ["/devices/usb1/1-1/tty"],
-        "gpu": ["GPU-A"],
-    }.items():
-        index.add(name, tokens)
+    index.add("usb", ["/devices/usb1/1-1", "c189:1"])
+    index.add("tty", ["/devices/usb1/1-1/tty"])
+    index.add("gpu", ["GPU-A"])
     assert [*index.related(["/devices/usb1/1-1"])] == ["usb", "tty"]
     assert [*index.related(["/devices/usb1/1-1/tty/x"])] == ["tty", "usb"]
     assert [*index.related(["/devices/usb1/1-11", "GPU", "hub /devices/usb1/1-1/x"])] == []

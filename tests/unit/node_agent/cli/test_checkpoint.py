@@ -137,11 +137,9 @@ def corrupted(change: dict[str, Any]) -> bytes:
 def test_a_corrupt_file_is_one_line(file: Path, content: bytes, message: str, subcommand: str) -> None:
     file.write_bytes(content)
     result = command(subcommand, file)
-    assert result.exit_code == 1
-    assert result.stdout == ""
+    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (1, "", 1)
     assert result.stderr.startswith(f"Error: {file}: corrupt: ")
     assert message in result.stderr
-    assert result.stderr.count("\n") == 1
 
 
 def test_an_answer_that_cannot_be_decoded_is_found(file: Path) -> None:
@@ -156,11 +154,7 @@ def test_an_answer_that_cannot_be_decoded_is_found(file: Path) -> None:
 
 @pytest.mark.parametrize(
     ("make", "why"),
-    [
-        (lambda file: None, "No such file or directory"),
-        (os.mkdir, "Is a directory"),
-        (os.mkfifo, "not a regular file"),
-    ],
+    [(lambda file: None, "No such file or directory"), (os.mkdir, "Is a directory"), (os.mkfifo, "not a regular file")],
     ids=["missing", "directory", "pipe"],
 )
 def test_what_is_no_file_is_named_and_not_waited_for(file: Path, make: Callable[[Path], None], why: str) -> None:
@@ -170,9 +164,9 @@ def test_what_is_no_file_is_named_and_not_waited_for(file: Path, make: Callable[
 
 def test_nothing_in_a_file_reaches_the_terminal_raw(file: Path) -> None:
     file.write_text(encode(holding(EVERYTHING, device_ids=("a\x1b[2J\n", "b\u2028"))))
-    shown = command("show", file).stdout
-    assert "  NUMA node 0: escaped:a%1B%5B2J%0A escaped:b%E2%80%A8" in shown.splitlines()
-    assert all(line.isprintable() for line in shown.split("\n"))
+    lines = command("show", file).stdout.split("\n")
+    assert "  NUMA node 0: escaped:a%1B%5B2J%0A escaped:b%E2%80%A8" in lines
+    assert all(line.isprintable() for line in lines)
 
 
 class TestJournal:
@@ -226,14 +220,12 @@ def test_the_responses_for_a_container_are_merged_and_a_conflict_is_shown(file: 
 def test_what_the_gpus_of_a_container_are_joined_in_is_no_conflict(
     file: Path, scope: str, conflicts: list[str]
 ) -> None:
+    def held(name: str, device_id: str) -> Allocation:
+        answer = api_pb2.ContainerAllocateResponse(envs={"NVIDIA_VISIBLE_DEVICES": name, "A": name})
+        return Allocation("uid-1", "main", name, {-1: (device_id,)}, answer.SerializeToString())
+
     names = ("example.com/one", "example.com/two")
-    answers = [
-        api_pb2.ContainerAllocateResponse(envs={"NVIDIA_VISIBLE_DEVICES": name, "A": name}).SerializeToString()
-        for name in names
-    ]
-    given = [
-        Allocation("uid-1", "main", *each) for each in zip(names, ({-1: ("a",)}, {-1: ("b",)}), answers, strict=True)
-    ]
-    file.write_text(encode(Checkpoint(tuple(given), dict.fromkeys(names, ("a",)), scopes=dict.fromkeys(names, scope))))
+    given = held(names[0], "a"), held(names[1], "b")
+    file.write_text(encode(Checkpoint(given, dict.fromkeys(names, ("a",)), scopes=dict.fromkeys(names, scope))))
     (container,) = json.loads(command("show", file, "-o", "json").stdout)["containers"]
     assert sorted(each["name"].removeprefix("NVIDIA_")[0] for each in container["conflicts"]) == conflicts

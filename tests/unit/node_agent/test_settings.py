@@ -174,11 +174,7 @@ def test_allocate_retry_by_resource(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ("gpu=never", "allocateRetry: 'gpu'"),
-        ("a.b/c=once", "choose one of always, never"),
-    ],
+    ("given", "message"), [("gpu=never", "allocateRetry: 'gpu'"), ("a.b/c=once", "choose one of always, never")]
 )
 def test_an_invalid_allocate_retry_is_an_error(given: str, message: str) -> None:
     result = run("--node-name", "n1", "--allocate-retry", given)
@@ -233,13 +229,8 @@ def test_the_program_ends_with_one_line_if_it_cannot_run(tmp_path: Path, wrong: 
     user = "users: [{name: u, user: {token: t}}]\n"
     (tmp_path / "no-user").write_text(cluster + rest)
     (tmp_path / "good").write_text(cluster + user + rest)
-    flags = {
-        "--node-name": "n1",
-        "--kubeconfig": "{tmp}/good",
-        "--plugin-dir": "{tmp}/p",
-        "--state-dir": "{tmp}/s",
-        "--http-address": "127.0.0.1:0",
-    } | wrong
+    flags = {"--node-name": "n1", "--kubeconfig": "{tmp}/good", "--http-address": "127.0.0.1:0"}
+    flags |= {"--plugin-dir": "{tmp}/p", "--state-dir": "{tmp}/s"} | wrong
     command = [str(Path(sys.executable).with_name("nodedevice-agent")), "run"]
     for flag, value in flags.items():
         command += [flag, value.format(tmp=tmp_path)]

@@ -32,6 +32,14 @@ ODD = "example.com/odd"
 GOOD = "example.com/good"
 
 
+def value(name: str, resource_name: str = GOOD) -> float | None:
+    return REGISTRY.get_sample_value(f"nodedevice_agent_{name}", {"resource_name": resource_name})
+
+
+def said(caplog: pytest.LogCaptureFixture, text: str) -> list[dict[str, Any]]:
+    return [vars(record) for record in caplog.records if record.message == text]
+
+
 async def test_a_bug_in_reading_one_plugins_lists_ends_only_that_plugin(
     manager: HostedManager, start: Start, join: Start, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -60,11 +68,8 @@ async def test_connections_of_one_socket_have_a_limit(manager: HostedManager, st
     odd, good = await start(ODD), await start(GOOD)
     for number in range(MAX_CONNECTIONS_OF_A_SOCKET):
         await odd.register(resource_name=f"{ODD}-{number}")
-    registered = [
-        REGISTRY.get_sample_value("nodedevice_agent_registrations_total", {"resource_name": f"{ODD}-{number}"})
-        for number in range(MAX_CONNECTIONS_OF_A_SOCKET)
-    ]
-    assert registered == [1.0] * MAX_CONNECTIONS_OF_A_SOCKET
+    registered = {value("registrations_total", f"{ODD}-{number}") for number in range(MAX_CONNECTIONS_OF_A_SOCKET)}
+    assert registered == {1.0}
     with pytest.raises(grpc.aio.AioRpcError, match="fewer resources on one socket") as refused:
         await odd.register(resource_name=f"{ODD}-more")
     assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
@@ -157,24 +162,16 @@ async def test_a_registration_during_the_end_is_rejected(tmp_path: Path) -> None
         await plugin.stop()
 
 
-def value(name: str, resource_name: str = GOOD) -> float:
-    return REGISTRY.get_sample_value(f"nodedevice_agent_{name}", {"resource_name": resource_name}) or 0.0
-
-
-def said(caplog: pytest.LogCaptureFixture, text: str) -> list[dict[str, Any]]:
-    return [vars(record) for record in caplog.records if record.message == text]
-
-
 async def test_calls_are_measured_and_logged(
     manager: HostedManager, join: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     names = ("allocate_seconds_count", "pre_start_seconds_count", "device_lists_total", "allocate_failures_total")
-    before = [value(name) for name in names]
+    before = [value(name) or 0.0 for name in names]
     plugin = await join(GOOD, "d0", "d1", pre_start_required=True)
     manager.pod_seen(pod("p", GOOD, 2))
     await until(lambda: bool(said(caplog, "devices prepared")))
-    assert [value(name) - then for name, then in zip(names, before, strict=True)] == [1, 1, 1, 0]
+    assert [(value(name) or 0.0) - then for name, then in zip(names, before, strict=True)] == [1, 1, 1, 0]
     for line in ("allocated", "devices prepared"):
         (found,) = said(caplog, line)
         assert (found["resource_name"], found["device_ids"]) == (GOOD, ["d0", "d1"])
@@ -195,11 +192,12 @@ async def test_calls_are_measured_and_logged(
 async def test_a_call_that_fails_is_counted_logged_and_shown(
     knob: str, metric: str, text: str, manager: HostedManager, join: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await join(GOOD, pre_start_required=True, knobs=Knobs(**{knob: RpcFailure(details="no luck")}))
-    before = value(metric)
+    failure: Any = RpcFailure(details="no luck")
+    await join(GOOD, pre_start_required=True, knobs=Knobs(**{knob: failure}))
+    before = value(metric) or 0.0
     manager.pod_seen(pod("p", GOOD, 1))
     await until(lambda: bool(said(caplog, text)))
-    assert value(metric) >= before + 1
+    assert (value(metric) or 0.0) >= before + 1
     failed = said(caplog, text)[0]
     assert failed["resource_name"] == GOOD
     assert "no luck" in failed["error"]
@@ -255,10 +253,9 @@ async def test_a_plugin_that_outlives_a_restart_may_register_again(tmp_path: Pat
 
 async def test_counters_begin_at_0_when_a_plugin_registers(join: Start) -> None:
     """A rate over time never includes the first value of a new series."""
-    plugin = await join("begins.example.com/device", pre_start_required=True)
-    of_it = {"resource_name": plugin.resource_name}
+    await join("begins.example.com/device", pre_start_required=True)
     names = ("allocate_failures_total", "allocate_seconds_count", "pre_start_failures_total")
-    assert [REGISTRY.get_sample_value(f"nodedevice_agent_{name}", of_it) for name in names] == [0.0, 0.0, 0.0]
+    assert [value(name, "begins.example.com/device") for name in names] == [0.0, 0.0, 0.0]
 
 
 async def test_an_error_of_a_list_is_logged_once(

@@ -182,9 +182,8 @@ class TestSocketPath:
         self, tmp_path: Path, server: RegistrationServer, make: Callable[[Path], None]
     ) -> None:
         make(tmp_path / "kubelet.sock")
-        with pytest.raises(
-            AgentSettingsError, match=r"--plugin-dir .*cannot create kubelet\.sock: .*not a socket.*remove it"
-        ):
+        problem = r"--plugin-dir .*cannot create kubelet\.sock: .*not a socket.*remove it"
+        with pytest.raises(AgentSettingsError, match=problem):
             await server.start()
         await server.stop()
         assert os.path.lexists(tmp_path / "kubelet.sock")
@@ -245,9 +244,7 @@ class TestKeepServing:
         await until(kept.socket.exists)
         assert kept.socket.stat().st_mode & 0o777 == 0o600
         await kept.register()
-        assert [record.getMessage() for record in caplog.records] == [
-            "registration socket was removed; created it again"
-        ]
+        assert caplog.messages == ["registration socket was removed; created it again"]
         assert kept.problems == []
 
     async def test_a_removed_directory_is_created_and_locked_again(self, kept: Kept) -> None:

@@ -46,12 +46,8 @@ class Objects:
 
     def write(self, name: str, **spec: Any) -> None:
         self.version += 1
-        metadata = OwnedMetadata(
-            name=name,
-            uid=f"uid of {name}",
-            resourceVersion=str(self.version),
-            ownerReferences=[{"kind": "Node", "name": "n1"}],
-        )
+        owners, version = [{"kind": "Node", "name": "n1"}], str(self.version)
+        metadata = OwnedMetadata(name=name, uid=f"uid of {name}", resourceVersion=version, ownerReferences=owners)
         status = self.by_name[name].status if name in self.by_name else {}
         self.by_name[name] = NodeDeviceObject(metadata=metadata, spec=spec, status=status)
 

@@ -116,9 +116,7 @@ async def test_all_that_an_object_says_is_recovered() -> None:
     assert found.cordons == {GPU: Cordons(f"uid of {GPU}", {"d0": Cordon("fan", "alice")}, {"d1": Cordon()})}
 
 
-async def test_an_object_without_a_resource_name_is_logged_and_leaves_nothing(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_an_object_without_a_resource_name_is_logged_and_leaves_nothing(caplog: pytest.LogCaptureFixture) -> None:
     status = {"allocations": [HELD], "allocationsOmitted": 3, "rememberedCordons": [{"id": "d0"}]}
     found = await recover_checkpoint(LostCheckpoint({"metadata": {"name": "x"}, "status": status}), "n1")
     assert msgspec.structs.asdict(found) == msgspec.structs.asdict(await recover_checkpoint(LostCheckpoint(), "n1"))

@@ -180,7 +180,7 @@ def test_annotations_are_bounded_and_known_of_pods_that_request_devices(
     assert (without.annotations, without.assigned_parts) == ({}, "")
 
 
-OWN = {
+OWN: dict[str, Any] = {
     "env": [{"name": "A", "value": "1"}, {"name": "B", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}],
     "volumeMounts": [{"name": "v", "mountPath": "/data/"}, {"name": "v", "mountPath": "//x/./y"}],
     "securityContext": {"privileged": True, "runAsUser": 7},
@@ -214,8 +214,9 @@ def test_whom_a_container_runs_as(own: Any, pods: Any, expected: tuple[int | Non
 def test_variables_that_the_command_refers_to() -> None:
     """Those that the pod sets are expanded by the kubelet. Bounded."""
     many = [f"$(V{number})" for number in range(200)]
-    command = {"command": ["/bin/app", "$(A)", "$$(ESCAPED)"], "args": ["--x=$(GPU)$(NIC)", f"$({'x' * 300})"]}
-    assert of_one_container(**OWN, **command).settings.references == {"GPU", "NIC"}
+    args = ["--x=$(GPU)$(NIC)", f"$({'x' * 300})"]
+    found = of_one_container(**OWN, command=["/bin/app", "$(A)", "$$(ESCAPED)"], args=args)
+    assert found.settings.references == {"GPU", "NIC"}
     assert len(of_one_container(command=many).settings.references) == 64
 
 

@@ -233,13 +233,8 @@ def test_a_stale_watch_is_shown_where_it_matters(
     assert found[0] == (Reason.WATCH_STALE if is_stale else Reason.WATCHES_CURRENT)
 
 
-BEFORE = NodeDeviceStatus(
-    conditions=[
-        ConditionStatus(
-            type=Condition.OFFERED_TWICE, status="True", reason="Before", message="m", last_transition_time=MONDAY
-        )
-    ]
-)
+OFFERED = ConditionStatus(type=Condition.OFFERED_TWICE, status="True", reason="Before", last_transition_time=MONDAY)
+BEFORE = NodeDeviceStatus(conditions=[OFFERED])
 
 
 @pytest.mark.parametrize(

@@ -101,10 +101,7 @@ async def test_what_comes_of_responses(cluster: KubeClient, server: Server) -> N
     assert not await cluster.exists(PodObject, {})
     pods, version = await cluster.list(PodObject, {})
     assert (pods, version) == ([], "7")
-    server.body = {
-        "metadata": {"resourceVersion": "9"},
-        "items": [{"metadata": {"name": "n1", "labels": {"a": "b"}}}],
-    }
+    server.body = {"metadata": {"resourceVersion": "9"}, "items": [{"metadata": {"name": "n1", "labels": {"a": "b"}}}]}
     nodes, version = await cluster.list(NodeMetadataObject, {})
     assert ([node.metadata.labels for node in nodes], version) == ([{"a": "b"}], "9")
     assert await cluster.exists(NodeDeviceConfigObject, {})

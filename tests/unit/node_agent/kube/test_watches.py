@@ -227,11 +227,7 @@ async def test_a_watch_that_is_open_holds_up_none_that_begins(cluster: KubeClien
     ],
 )
 async def test_a_request_that_has_failed_holds_up_nobody(
-    cluster: KubeClient,
-    server: Server,
-    ask: Callable[[Watches], Awaitable[object]],
-    fails: Broken | None,
-    status: int,
+    cluster: KubeClient, server: Server, ask: Callable[[Watches], Awaitable[object]], fails: Broken | None, status: int
 ) -> None:
     server.fails, server.status = fails, status
     watches = watches_of(cluster)

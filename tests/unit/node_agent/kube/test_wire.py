@@ -216,14 +216,9 @@ def offered_by_a_driver() -> Json:
     admin = ClaimedDevice(id="gpu-0", share_id="s-2", admin_access=True, extended_resource="example.com/gpu")
     gpu = DeviceStatus(id="gpu-0", health="Healthy", presence="Present", since=MONDAY, attributes={"model": "A100"})
     hot = DeviceStatus(id="gpu-1", health="Healthy", presence="Present", since=MONDAY, taints=[taint])
+    claim = ClaimStatus(name="c", uid="uid-c", devices=[shared, admin])
     held = AllocationStatus(
-        namespace="default",
-        name="p",
-        pod_uid="uid-p",
-        container="main",
-        since=NOON,
-        device_ids=["gpu-0"],
-        claim=ClaimStatus(name="c", uid="uid-c", devices=[shared, admin]),
+        namespace="default", name="p", pod_uid="uid-p", container="main", since=NOON, device_ids=["gpu-0"], claim=claim
     )
     condition = ConditionStatus(
         type=names.Condition.REGISTERED, status="True", reason=names.Reason.SERVED_BY_DRA, last_transition_time=MONDAY

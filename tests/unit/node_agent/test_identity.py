@@ -85,14 +85,6 @@ def test_of_each_kind(stored: tuple[str, ...], now: tuple[str, ...], expected: S
         assert compare(stored, now) is not OTHER
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [(A, B), (A, BARE), (("GPU-A", "c195:0"), ("GPU-B", "c195:0")), (A, ("/lasting/devices/x", "c188:0"))],
-)
-def test_a_number_that_has_passed_on_makes_no_two_devices_one(one: tuple[str, ...], other: tuple[str, ...]) -> None:
-    assert compare(one, other) is compare(other, one) is OTHER
-
-
 def test_what_a_name_stood_for_is_found_whole_or_not_at_all() -> None:
     assert is_moved(A, usb("A", "2-1", number="c188:4"))
     assert is_moved(usb("1", "1-3"), TWIN)
@@ -128,9 +120,14 @@ PCI_A, PCI_B = "pci:0000:1b:00.0", "pci:0000:1c:00.0"
         ([f"gpu-{HEX}", PCI_A], [f"gpu-1{HEX[1:]}", PCI_A], OTHER),
         ([PCI_A, "serial:a:1"], [PCI_B, "serial:a:1"], OTHER),
         (("by port 1-3", *A), usb("B", "1-4"), OVERLAPPING),
+        # a number may have passed on
+        (A, B, OTHER),
+        (A, BARE, OTHER),
+        (("GPU-A", "c195:0"), ("GPU-B", "c195:0"), OTHER),
+        (A, ("/lasting/devices/x", "c188:0"), OTHER),
     ],
 )
-def test_uuids_and_pci_addresses_decide_whatever_else_is_equal(
+def test_uuids_pci_addresses_and_serials_decide_whatever_else_is_equal(
     one: list[str], other: list[str], expected: Sameness
 ) -> None:
     assert compare(one, other) is compare(other, one) is expected

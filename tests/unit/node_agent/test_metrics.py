@@ -166,9 +166,7 @@ def test_metrics_and_unknown_paths(port: int) -> None:
 @pytest.mark.parametrize(
     "address",
     [
-        pytest.param("", id="nothing"),
         pytest.param("localhost:", id="no port"),
-        pytest.param("127.0.0.1:99999", id="too high"),
         pytest.param("not a host:9808", id="no host name"),
         pytest.param("127.0.0.1:{port}", id="a port in use"),
         pytest.param("203.0.113.1:9808", id="an address of another machine"),

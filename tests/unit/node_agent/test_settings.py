@@ -245,9 +245,6 @@ def test_the_program_ends_with_one_line_if_it_cannot_run(tmp_path: Path, wrong: 
     assert message.replace("{tmp}", str(tmp_path)) in last
 
 
-# -- the machine's NUMA nodes, from the kernel or from the settings
-
-
 @pytest.mark.parametrize(
     ("setting", "kernel", "nodes"),
     [

@@ -77,9 +77,6 @@ async def test_a_plugin_that_takes_over_the_path_of_an_own_one(with_own: HostedM
     assert not with_own.manager.resources[SERIAL].presence.is_built_in
 
 
-# -- while it is dialled
-
-
 class Found(BuiltInSockets):
     """Finds these at a path, one after the other."""
 

@@ -51,8 +51,6 @@ def test_a_response_without_edits(response: bytes | None, problem: str) -> None:
     assert (found.edits, found.response_problem) == (None, problem)
 
 
-# -- details of devices ----------------------------------------------------------------------------------------------------
-
 BROKEN = PluginDevice("b", False, (1,), "Xid79", "reset it", (("model", "H100"), ("pciBusID", "0000:1b:00.0")))
 
 

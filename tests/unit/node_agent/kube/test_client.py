@@ -25,13 +25,12 @@ from tests.fakes.api_answers import Answer, json_answer
 from tests.fakes.api_client import SERVER
 from tests.fakes.background import background
 from tests.fakes.virtual_time import virtual_time
+from tests.unit.node_agent.kube.one_object import PATIENCE_SECONDS
 from tests.unit.node_agent.kube.status_source import FixedStatus
 from tests.unit.node_agent.kube.test_watches import RecordedEvents, watched
 
 LOST = ("WARNING", "API server unreachable; retrying")
 BACK = ("INFO", "API server reachable again")
-# Far above anything seen, so that it ends a test that hangs and decides nothing else.
-PATIENCE_SECONDS = 3600.0
 # retries pause
 pytestmark = virtual_time
 REFUSED = Broken("Connection refused")

@@ -91,9 +91,6 @@ def keeper_of(
     return LeaseKeeper(cluster, "agents", "n1", OURS, rejections or Rejections(clock), health or AgentHealth(), clock)
 
 
-# -- the object ---------------------------------------------------------------------------------------------------------------
-
-
 async def test_where_there_is_none_it_is_created_as_the_nodes(cluster: KubeClient, server: Server) -> None:
     keeper = keeper_of(cluster)
     keeper.report_configs("configs", is_refused=False)
@@ -130,9 +127,6 @@ async def test_one_that_is_there_keeps_what_is_not_ours(cluster: KubeClient, ser
     assert (server.lease.acquired, server.lease.renewed > since) == (since, True)
     # it is not read again, as its version says whether it is another
     assert (server.reads, len(server.writes)) == (1, 2)
-
-
-# -- who holds it -------------------------------------------------------------------------------------------------------------
 
 
 @virtual_time
@@ -194,9 +188,6 @@ async def test_another_agents_is_waited_for_until_it_has_expired(
     assert vars(record)["lease"] == "n1"
 
 
-# -- failures -----------------------------------------------------------------------------------------------------------------
-
-
 @virtual_time
 async def test_without_an_answer_the_agent_starts_and_tries_on(cluster: KubeClient, server: Server) -> None:
     server.fails = NO_ROUTE
@@ -237,9 +228,6 @@ async def test_a_renewal_that_fails_is_shown_and_made_soon_again(
         await asyncio.sleep(5)
         assert len(server.writes) == 2
         assert health.ready()[0]
-
-
-# -- what it reports ----------------------------------------------------------------------------------------------------------
 
 
 @virtual_time

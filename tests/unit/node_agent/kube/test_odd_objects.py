@@ -9,22 +9,10 @@ from nodedevice_agent.kube import responses
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.objects import NodeDeviceConfigObject, NodeDeviceObject, NodeMetadataObject
 from nodedevice_agent.kube.pod_objects import PodObject, from_api
-from nodedevice_common.api_connections import Request
 from nodedevice_kube.api_errors import Forbidden, InvalidResponse
 
-from tests.fakes import api_answers
-from tests.fakes.api_answers import Answer
 from tests.unit.common.test_decoding import nested
-
-
-class Server(api_answers.Server):
-    """The same to each request; a watch gets it as its lines."""
-
-    body = b""
-    status = 200
-
-    def answer(self, request: Request) -> Answer:
-        return Answer(self.body, status=self.status)
+from tests.unit.node_agent.kube.test_requests import Server
 
 
 def an_object(name: str, depth: int = 1, spec: str = "{}") -> str:

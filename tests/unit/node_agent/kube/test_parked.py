@@ -23,6 +23,7 @@ from prometheus_client import generate_latest
 
 from tests.fakes.virtual_time import later, virtual_time
 from tests.unit.node_agent.devicemanager.scenario import Scenario, happen, pod
+from tests.unit.node_agent.kube.one_object import FakeCluster
 from tests.unit.node_agent.kube.status_source import ManagerOnly
 from tests.unit.node_agent.kube.test_to_park import LAST, NAMES, gone
 
@@ -30,15 +31,15 @@ from tests.unit.node_agent.kube.test_to_park import LAST, NAMES, gone
 A_ROUND = VISIT_SECONDS + 2
 
 
-class Objects:
+class Objects(FakeCluster):
     """Of an API server. requests: verbs and names of lists and watches. open: names of watches that are."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.version = 10
         self.by_name: dict[str, NodeDeviceObject] = {}
         self.requests: list[tuple[float, str, str]] = []
         self.open: set[str] = set()
-        self.fails: Exception | None = None
         self.is_up = asyncio.Event()
         self.is_up.set()
         for name in NAMES:
@@ -72,16 +73,10 @@ class Objects:
         self.requests.append((asyncio.get_running_loop().time(), "watch", name))
         self.open.add(name)
         try:
-            yield self._silence()
+            # nothing comes over it
+            yield self._events_of_watch()
         finally:
             self.open.remove(name)
-
-    async def _silence(self) -> AsyncIterator[tuple[str, NodeDeviceObject]]:
-        await asyncio.Event().wait()
-        yield "BOOKMARK", NodeDeviceObject()
-
-    async def node_uid(self, name: str) -> str:
-        return "uid"
 
     async def create_node_device(self, node: tuple[str, str], resource_name: str) -> NodeDeviceObject:
         name = node_device_name(node[0], resource_name)

@@ -16,8 +16,6 @@ from nodedevice_api.assigned_parts import MAX_CHARACTERS
 from nodedevice_api.names import ASSIGNED_PARTS_ANNOTATION
 
 GPU = "example.com/gpu"
-# what a quantity of the API can be at most
-MOST = 2**63 - 1
 
 
 def pod(spec: Any, **more: Any) -> PodObject:
@@ -64,17 +62,10 @@ def test_containers_come_in_the_order_in_which_they_start() -> None:
 @pytest.mark.parametrize(
     ("quantity", "count"),
     [
-        pytest.param("1", 1, id="plain"),
+        pytest.param("1Ki", 1024, id="a quantity"),
         pytest.param(3, 3, id="a number"),
-        pytest.param("2k", 2000, id="thousands"),
-        pytest.param("1Ki", 1024, id="binary"),
-        pytest.param("1e3", 1000, id="exponent"),
-        pytest.param("1M", 10**6, id="millions"),
         pytest.param("0", None, id="none"),
         pytest.param("many", None, id="a word"),
-        pytest.param("NaN", None, id="no number"),
-        pytest.param("Infinity", None, id="endless is no quantity"),
-        pytest.param("1e999999999", MOST, id="beyond any number"),
         pytest.param("-1", None, id="negative"),
     ],
 )

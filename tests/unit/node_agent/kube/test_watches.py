@@ -206,9 +206,6 @@ def once(watches: Watches, handler: RecordedEvents | None = None) -> Awaitable[N
     return WatchLoop(watches, NodeDeviceObject, {}, handler or RecordedEvents()).list_and_watch()
 
 
-# -- turns --------------------------------------------------------------------------------------------------------------------
-
-
 @virtual_time
 async def test_a_watch_that_is_open_holds_up_none_that_begins(cluster: KubeClient, server: Server) -> None:
     server.chunks, count = [None], 2 * MOST_UNDER_WAY
@@ -237,9 +234,6 @@ async def test_a_request_that_has_failed_holds_up_nobody(
                 await ask(watches)
 
 
-# -- what is logged -----------------------------------------------------------------------------------------------------------
-
-
 @virtual_time
 @pytest.mark.parametrize("chunks", [[], [line("MODIFIED", pod(5))]], ids=["nothing", "what is known"])
 async def test_watches_that_bring_nothing_are_logged_once(
@@ -252,9 +246,6 @@ async def test_watches_that_bring_nothing_are_logged_once(
     assert len(server.asked) > 6
     [warning] = [record for record in caplog.records if record.levelname == "WARNING"]
     assert "the API server ended the watch at once" in vars(warning)["error"]
-
-
-# -- what a list says ---------------------------------------------------------------------------------------------------------
 
 
 @virtual_time
@@ -297,9 +288,6 @@ async def test_a_change_from_before_a_watch_is_no_reason_to_doubt_that_watch(
         server.status, server.items, server.chunks = 200, [pod(6)], [None]
         await asyncio.sleep(LONGEST_PAUSE_SECONDS + 1)
         assert watches.stale() == frozenset()
-
-
-# -- memory -------------------------------------------------------------------------------------------------------------------
 
 
 @virtual_time

@@ -14,7 +14,7 @@ from tests.fakes import api_answers
 from tests.fakes.api_answers import Answer, json_answer, query_of
 from tests.fakes.api_client import client_of
 from tests.fakes.background import background
-from tests.fakes.virtual_time import virtual_time
+from tests.fakes.virtual_time import later, virtual_time
 from tests.unit.node_agent.kube.test_watches import RecordedEvents, line, pod
 
 MIB = 1024 * 1024
@@ -66,7 +66,7 @@ async def versions_of(server: Server, seconds: float) -> list[int]:
     cluster, handler, fields = client_of(server), RecordedEvents(), {"spec.nodeName": "n1"}
     watches = Watches(cluster, asyncio.get_running_loop().time)
     async with background(watches.follow("pods", PodObject, fields, handler, is_urgent=True, keep=seen)):
-        await asyncio.sleep(seconds)
+        await later(seconds)
     await cluster.close()
     return handler.updates
 

@@ -45,7 +45,7 @@ TESTS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         "fill memory with one device": (
             "tests/unit/node_agent/deviceplugin/test_codec.py::test_a_device_that_is_far_too_long_is_its_id_and_its_health",
             "tests/unit/node_agent/deviceplugin/test_codec.py::test_of_all_devices_together_so_many_numa_nodes_are_read",
-            "tests/unit/node_agent/deviceplugin/test_plugin_calls.py::TestAllocate::test_a_response_has_so_many_entries",
+            "tests/unit/node_agent/deviceplugin/test_plugin_calls.py::TestAllocate::test_a_response_has_a_bounded_size_and_so_many_entries",
             "tests/robustness/memory/kubelet_rows.py::plugin_lists",
         ),
         "fill memory with Allocate responses": (

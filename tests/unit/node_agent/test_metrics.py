@@ -3,7 +3,6 @@
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from msgspec import structs
@@ -38,7 +37,7 @@ def test_allocations_of_one_container_are_added_up_and_of_a_pod_that_is_gone_the
     assert held(collector) == {("default", "a", "one", GPU): 4, ("", uid, "one", GPU): 2}
 
 
-def test_by_pod_and_container_and_resource() -> None:
+def test_by_pod_and_container_and_resource_until_a_pod_is_gone() -> None:
     scenario, collector = Scenario.with_plugin(4, nics=device_ids(2)), AllocationCollector()
     scenario.run(pod("a", container("one", gpu=2, nic=1), container("two", gpu=1)), pod("b", nic=1))
     for name in (GPU, NIC):
@@ -49,6 +48,9 @@ def test_by_pod_and_container_and_resource() -> None:
         ("default", "a", "one", NIC): 1,
         ("default", "b", "main", NIC): 1,
     }
+    scenario.gone("b")
+    collector.update(scenario.snapshot(NIC))
+    assert ("default", "b", "main", NIC) not in held(collector)
 
 
 def test_what_containers_have_by_claims_is_counted_for_each_container() -> None:
@@ -61,15 +63,6 @@ def test_what_containers_have_by_claims_is_counted_for_each_container() -> None:
     collector = AllocationCollector()
     collector.update(Scenario.with_plugin(1).snapshot(), rows)
     assert held(collector) == {("n", "p", "c", GPU): 3, ("", "u2", "c", GPU): 1}
-
-
-def test_allocations_of_a_deleted_pod_are_removed() -> None:
-    scenario, collector = Scenario.with_plugin(2), AllocationCollector()
-    scenario.run(pod("a", gpu=1), pod("b", gpu=1))
-    collector.update(scenario.snapshot())
-    scenario.gone("a")
-    collector.update(scenario.snapshot())
-    assert held(collector) == {("default", "b", "main", GPU): 1}
 
 
 def test_the_number_of_containers_has_a_bound() -> None:
@@ -173,9 +166,7 @@ def test_metrics_and_unknown_paths(port: int) -> None:
 @pytest.mark.parametrize(
     "address",
     [
-        pytest.param("", id="nothing"),
         pytest.param("localhost:", id="no port"),
-        pytest.param("127.0.0.1:99999", id="too high"),
         pytest.param("not a host:9808", id="no host name"),
         pytest.param("127.0.0.1:{port}", id="a port in use"),
         pytest.param("203.0.113.1:9808", id="an address of another machine"),
@@ -197,14 +188,7 @@ def test_to_forget_a_resource_passes_no_series_of_another() -> None:
     metrics.forget(names[0])
     cost = lines.end()
     assert 0 < cost < 800
-    left = [
-        sample.labels["resource_name"] for sample in samples(metrics.DEVICE_LISTS) if "forgotten-" in str(sample.labels)
-    ]
-    assert names[0] not in left
+    left = {s.labels["resource_name"] for family in metrics.DEVICE_LISTS.collect() for s in family.samples}
+    assert left & {*names} == {*names[1:]}
     for name in names[1:]:
-        assert name in left
         metrics.forget(name)
-
-
-def samples(metric: Any) -> list[Any]:
-    return [sample for family in metric.collect() for sample in family.samples]

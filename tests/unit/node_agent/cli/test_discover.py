@@ -23,7 +23,8 @@ from tests.unit.node_agent.plugins.discovery.test_discover import _no_nvidia as 
 from tests.unit.node_agent.plugins.discovery.test_discover import host as host
 
 T4, A2 = "NVIDIA T4", "NVIDIA A2"
-INSTANCE = MigInstance("MIG-a", "1g.10gb", 1, 0, 9728)
+SHARED = {"indexes": [1], "shares": {"replicas": 2, "resourceName": "a.com/share"}}
+INSTANCE, MIG_NAME = MigInstance("MIG-a", "1g.10gb", 1, 0, 9728), "nvidia.com/mig-1g.10gb"
 
 
 def notes(host: FakeSysfs, plugins: dict[str, Any] | None = None) -> list[str]:
@@ -81,18 +82,8 @@ def test_why_the_driver_lists_no_gpu_is_said_where_one_is_expected(
         pytest.param({}, Gpu("GPU-a", T4), ["nvidia.com/gpu"], id="whole"),
         pytest.param({"modelResourceNames": {"*A2": "a.com/a2"}}, Gpu("GPU-a", T4), ["nvidia.com/gpu"], id="another's"),
         pytest.param({"modelResourceNames": {"*A2": "a.com/a2"}}, Gpu("GPU-a", A2), ["a.com/a2"], id="its model's"),
-        pytest.param(
-            {"sharing": [{"indexes": [1], "shares": {"replicas": 2, "resourceName": "a.com/share"}}]},
-            Gpu("GPU-a", T4, index=1),
-            ["a.com/share"],
-            id="shares",
-        ),
-        pytest.param(
-            {"mig": "mixed"},
-            Gpu("GPU-a", T4, instances=(INSTANCE,)),
-            ["nvidia.com/mig-1g.10gb"],
-            id="instances",
-        ),
+        pytest.param({"sharing": [SHARED]}, Gpu("GPU-a", T4, index=1), ["a.com/share"], id="shares"),
+        pytest.param({"mig": "mixed"}, Gpu("GPU-a", T4, instances=(INSTANCE,)), [MIG_NAME], id="instances"),
     ],
 )
 def test_a_gpu_is_offered_as_what_its_settings_make_of_it(
@@ -112,12 +103,7 @@ def test_a_gpu_is_offered_as_what_its_settings_make_of_it(
     ],
 )
 def test_configurations_that_this_user_may_not_read(
-    host: FakeSysfs,
-    monkeypatch: pytest.MonkeyPatch,
-    may_enter: bool,
-    has_file: bool,
-    may_read: bool,
-    is_noted: bool,
+    host: FakeSysfs, monkeypatch: pytest.MonkeyPatch, may_enter: bool, has_file: bool, may_read: bool, is_noted: bool
 ) -> None:
     file = host.root.parent / FILE_NAME
     if has_file:
@@ -125,14 +111,8 @@ def test_configurations_that_this_user_may_not_read(
     rights = {(file.parent, os.X_OK): may_enter, (file, os.R_OK): may_read}
     # root may read all
     monkeypatch.setattr(os, "access", lambda path, right: rights.get((Path(path), right), True))
-    assert notes(host) == (
-        [
-            f"{file} cannot be read, so devices that NodeDeviceConfigs already offer are not marked: "
-            "run this as the user the agent runs as"
-        ]
-        if is_noted
-        else []
-    )
+    what = f"{file} cannot be read, so devices that NodeDeviceConfigs already offer are not marked"
+    assert notes(host) == ([f"{what}: run this as the user the agent runs as"] if is_noted else [])
 
 
 def document(host: FakeSysfs, **settings: Any) -> dict[str, Any]:

@@ -91,6 +91,9 @@ def flags(*args: str, **environment: str) -> dict[str, Any]:
     return given if done.exit_code == 0 and not done.output else {"output": done.output}
 
 
+RETRY, HOST_PATHS = "--allocate-retry", "--allowed-host-paths"
+
+
 @pytest.mark.parametrize(
     ("args", "given"),
     [
@@ -101,15 +104,9 @@ def flags(*args: str, **environment: str) -> dict[str, Any]:
         pytest.param(["--no-observe"], {"observe": False}, id="a switch that is on by default"),
         pytest.param(["--advertise-without-injection"], {"advertise_without_injection": True}, id="a switch"),
         pytest.param(
-            ["--allocate-retry", "a/b=never", "--allocate-retry", "*=x=y"],
-            {"allocate_retry": {"a/b": "never", "*": "x=y"}},
-            id="pairs",
+            [RETRY, "a/b=never", RETRY, "*=x=y"], {"allocate_retry": {"a/b": "never", "*": "x=y"}}, id="pairs"
         ),
-        pytest.param(
-            ["--allowed-host-paths", "/a", "--allowed-host-paths", "/b"],
-            {"allowed_host_paths": ["/a", "/b"]},
-            id="a list",
-        ),
+        pytest.param([HOST_PATHS, "/a", HOST_PATHS, "/b"], {"allowed_host_paths": ["/a", "/b"]}, id="a list"),
     ],
 )
 def test_a_flag_sets_its_setting_and_no_other(args: list[str], given: dict[str, Any]) -> None:
@@ -117,8 +114,10 @@ def test_a_flag_sets_its_setting_and_no_other(args: list[str], given: dict[str, 
 
 
 def test_each_setting_that_has_a_flag_has_a_variable() -> None:
-    given = flags(NODEDEVICE_NODE_NAME="n1", NODEDEVICE_OBSERVE="false", NODEDEVICE_FLAPPING_CHANGES="3")
-    assert given == {"node_name": "n1", "observe": False, "flapping_changes": 3}
+    variables = {"NODE_NAME": "n1", "OBSERVE": "false", "FLAPPING_CHANGES": "3", "ALLOCATE_RETRY": "a.b/c=never *=x"}
+    given = flags(**{f"NODEDEVICE_{name}": value for name, value in variables.items()})
+    retry = {"a.b/c": "never", "*": "x"}
+    assert given == {"node_name": "n1", "observe": False, "flapping_changes": 3, "allocate_retry": retry}
 
 
 NRI, KUBELET = {"NODEDEVICE_DELIVERY": "nri"}, {"NODEDEVICE_RUNTIME": "kubelet"}
@@ -143,11 +142,7 @@ def test_the_former_name_of_the_delivery(args: list[str], environment: dict[str,
 
 
 @pytest.mark.parametrize(
-    ("args", "environment"),
-    [
-        (["--delivery", "nri", "--runtime", "kubelet"], {}),
-        ([], {**NRI, **KUBELET}),
-    ],
+    ("args", "environment"), [(["--delivery", "nri", "--runtime", "kubelet"], {}), ([], {**NRI, **KUBELET})]
 )
 def test_two_different_deliveries_are_refused(args: list[str], environment: dict[str, str]) -> None:
     refused = CliRunner().invoke(main, ["run", *args], env={"NODEDEVICE_CONFIG": "", **environment})

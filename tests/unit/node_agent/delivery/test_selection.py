@@ -21,7 +21,5 @@ def test_choice(evidence: Evidence, delivery: str) -> None:
 
 
 def test_the_reason_names_a_bounded_number_of_resources() -> None:
-    many = [f"example.com/r{index}" for index in range(9)]
-    assert choose(Evidence("", True, many))[1] == (
-        "the kubelet's checkpoint has example.com/r0, example.com/r1, example.com/r2, …"
-    )
+    reason = choose(Evidence("", True, [f"example.com/r{index}" for index in range(9)]))[1]
+    assert reason == "the kubelet's checkpoint has example.com/r0, example.com/r1, example.com/r2, …"

@@ -64,6 +64,19 @@ def kubelet_knows(node: Path, *names: str, allocations: tuple[Allocation, ...] =
     (node / "k/device-plugins/kubelet_internal_checkpoint").write_text(text)
 
 
+def agent_knows(node: Path, *allocations: Allocation) -> None:
+    (node / "s/checkpoint.json").write_text(encode(Checkpoint(allocations, {GPU: ()})))
+
+
+def command(node: Path, *args: str) -> Result:
+    given = ["--state-dir", str(node / "s"), "--kubelet-dir", str(node / "k"), "--nri-socket", str(node / "nri.sock")]
+    return CliRunner().invoke(main, ["delivery", *args, *given])
+
+
+def move(node: Path, to: str, *flags: str) -> Result:
+    return command(node, "move", "--to", to, *flags)
+
+
 def test_the_choice_is_stored_whatever_exists_later(node: Path, nri: Path) -> None:
     assert select(node) == "nri"
     nri.unlink()
@@ -83,10 +96,13 @@ def test_a_name_in_its_checkpoint_selects_the_kubelet(node: Path, nri: Path, kno
     else:
         kubelet_knows(node, allocations=(HELD,))
     if known_by == "the agent's checkpoint":
-        filesystem.replace_durably(node / "s/checkpoint.json", encode(Checkpoint(registered={GPU: ()})))
+        agent_knows(node)
         assert select(node) == "kubelet"
     else:
         assert select(node, simulated=[{"resourceName": GPU}]) == "kubelet"
+
+
+GROUP = {"paths": [{"path": "/dev/x"}]}
 
 
 @pytest.mark.parametrize(
@@ -94,13 +110,10 @@ def test_a_name_in_its_checkpoint_selects_the_kubelet(node: Path, nri: Path, kno
     [
         pytest.param({"nvml": {}}, "nvidia.com/gpu", id="nvml"),
         pytest.param({"nvml": {"modelResourceNames": {"*T4*": "example.com/t4"}}}, "example.com/t4", id="of a model"),
-        pytest.param({"simulated": [{"resourceName": GPU}]}, GPU, id="simulated"),
-        pytest.param(
-            {"generic": [{"resourceName": GPU, "groups": [{"paths": [{"path": "/dev/x"}]}]}]}, GPU, id="generic"
-        ),
+        pytest.param({"generic": [{"resourceName": GPU, "groups": [GROUP]}]}, GPU, id="generic"),
     ],
 )
-def test_names_of_every_built_in_plugin_count(node: Path, nri: Path, plugins: dict[str, Any], name: str) -> None:
+def test_names_of_the_other_built_in_plugins_count(node: Path, nri: Path, plugins: dict[str, Any], name: str) -> None:
     kubelet_knows(node, name)
     assert select(node, **plugins) == "kubelet"
     assert stored(node) == "kubelet\n"
@@ -134,10 +147,9 @@ def test_a_choice_of_the_release_before_is_kept_under_the_new_name(node: Path, n
 
 def test_an_agent_of_the_release_before_reads_and_replaces_the_choice(node: Path, nri: Path) -> None:
     """A downgrade, a move there, and an upgrade."""
-    assert command(node, "move", "--to", "kubelet").exit_code == 0
-    assert (node / "s/runtime").read_text() == "kubelet\n"
-    assert command(node, "move", "--to", "nri").exit_code == 0
-    assert (node / "s/runtime").read_text() == "nri\n"
+    for delivery in ("kubelet", "nri"):
+        assert move(node, delivery).exit_code == 0
+        assert (node / "s/runtime").read_text() == f"{delivery}\n"
     # as that release does it
     filesystem.replace_durably(node / "s/runtime", "kubelet\n")
     assert (select(node), stored(node)) == ("kubelet", "kubelet\n")
@@ -153,30 +165,19 @@ def test_an_invalid_delivery_is_an_error_with_a_remedy(node: Path, content: byte
 
 def test_a_directory_in_its_place_must_be_removed(node: Path) -> None:
     (node / "s/delivery").mkdir()
-    for result in (command(node, "show"), command(node, "move", "--to", "nri")):
+    for result in (command(node, "show"), move(node, "nri")):
         assert result.exit_code == 1
         assert f"{node / 's/delivery'} is a directory" in result.output
         assert "remove it" in result.output
     with pytest.raises(AgentSettingsError, match="remove it"):
         select(node)
     (node / "s/delivery").rmdir()
-    assert command(node, "move", "--to", "nri").exit_code == 0
+    assert move(node, "nri").exit_code == 0
 
 
 def test_a_state_directory_that_cannot_be_written_is_an_error(node: Path) -> None:
     with pytest.raises(AgentSettingsError, match="cannot be written"):
         select(node, state="none")
-
-
-def command(node: Path, *args: str) -> Result:
-    given = ["--state-dir", str(node / "s"), "--kubelet-dir", str(node / "k"), "--nri-socket", str(node / "nri.sock")]
-    return CliRunner().invoke(main, ["delivery", *args, *given])
-
-
-def test_show(node: Path) -> None:
-    assert "kubelet: not stored yet; would be selected because" in command(node, "show").output
-    select(node)
-    assert command(node, "show").output == f"kubelet: stored in {node / 's/delivery'}\n"
 
 
 def test_the_command_has_its_former_name_too(node: Path) -> None:
@@ -186,41 +187,34 @@ def test_the_command_has_its_former_name_too(node: Path) -> None:
     assert " runtime " not in CliRunner().invoke(main, ["--help"]).output
 
 
-def test_move(node: Path) -> None:
-    select(node)
-    assert command(node, "move", "--to", "nri").exit_code == 0
-    assert (select(node), stored(node)) == ("nri", "nri\n")
-
-
 def test_move_from_a_kubelet_whose_checkpoint_has_the_name(node: Path) -> None:
     select(node)
-    filesystem.replace_durably(node / "s/checkpoint.json", encode(Checkpoint(registered={GPU: ()})))
+    agent_knows(node)
     kubelet_knows(node, GPU)
-    assert f"the kubelet still has {GPU}" in command(node, "move", "--to", "nri").output
+    assert f"the kubelet still has {GPU}" in move(node, "nri").output
     assert f"the kubelet's checkpoint contains: {GPU}" in command(node, "show").output
 
 
 def test_move_requires_a_drained_node(node: Path) -> None:
     select(node)
-    filesystem.replace_durably(node / "s/checkpoint.json", encode(Checkpoint((HELD,), {GPU: ()})))
-    refused = command(node, "move", "--to", "nri")
+    agent_knows(node, HELD)
+    refused = move(node, "nri")
     assert (refused.exit_code, stored(node)) == (1, "kubelet\n")
     assert "1 containers of this node hold devices" in refused.output
-    assert command(node, "move", "--to", "nri", "--even-if-held").exit_code == 0
-    assert stored(node) == "nri\n"
+    assert move(node, "nri", "--even-if-held").exit_code == 0
+    assert (select(node), stored(node)) == ("nri", "nri\n")
 
 
 def test_move_back_to_where_the_devices_came_from_needs_no_drained_node(node: Path) -> None:
     select(node)
-    held = replace(HELD, delivery="nri")
-    filesystem.replace_durably(node / "s/checkpoint.json", encode(Checkpoint((held,), {GPU: ()})))
-    assert command(node, "move", "--to", "nri").exit_code == 0
-    assert command(node, "move", "--to", "kubelet").exit_code == 1
+    agent_knows(node, replace(HELD, delivery="nri"))
+    assert move(node, "nri").exit_code == 0
+    assert move(node, "kubelet").exit_code == 1
 
 
 def test_move_fails_with_an_unreadable_checkpoint(node: Path) -> None:
     (node / "s/checkpoint.json").write_text("{")
-    refused = command(node, "move", "--to", "nri")
+    refused = move(node, "nri")
     assert (refused.exit_code, stored(node)) == (1, "")
     assert "cannot be read" in refused.output
 
@@ -228,7 +222,7 @@ def test_move_fails_with_an_unreadable_checkpoint(node: Path) -> None:
 def test_move_replaces_an_invalid_delivery(node: Path) -> None:
     (node / "s/delivery").write_text("docker")
     assert command(node, "show").exit_code == 1
-    assert command(node, "move", "--to", "kubelet").exit_code == 0
+    assert move(node, "kubelet").exit_code == 0
     assert stored(node) == "kubelet\n"
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,7 +10,7 @@ from tests.fakes.hosted_manager import HostedManager, hosted
 from tests.fakes.plugin import FakeDevice, FakePlugin
 from tests.integration.deadlines import long_deadlines as long_deadlines
 
-Start = Callable[[str], Awaitable[FakePlugin]]
+Start = Callable[..., Awaitable[FakePlugin]]
 
 
 @pytest.fixture(autouse=True)
@@ -25,11 +26,11 @@ async def manager(tmp_path: Path) -> AsyncIterator[HostedManager]:
 
 @pytest.fixture
 async def start(manager: HostedManager) -> AsyncIterator[Start]:
-    """Serves a plugin with one device, of that name, without registering it."""
+    """Serves a plugin of that name with these devices, else with one, without registering it. options: of the plugin."""
     plugins = []
 
-    async def start(resource_name: str) -> FakePlugin:
-        plugin = FakePlugin(resource_name, {"d0": FakeDevice()})
+    async def start(resource_name: str, *device_ids: str, **options: Any) -> FakePlugin:
+        plugin = FakePlugin(resource_name, dict.fromkeys(device_ids or ("d0",), FakeDevice()), **options)
         plugins.append(plugin)
         await plugin.start(manager.plugin_dir)
         return plugin
@@ -37,3 +38,16 @@ async def start(manager: HostedManager) -> AsyncIterator[Start]:
     yield start
     for plugin in plugins:
         await plugin.stop()
+
+
+@pytest.fixture
+def join(manager: HostedManager, start: Start) -> Start:
+    """The same, and registers it. Returns once its devices can be given out."""
+
+    async def join(resource_name: str, *device_ids: str, **options: Any) -> FakePlugin:
+        plugin = await start(resource_name, *device_ids, **options)
+        await plugin.register()
+        await manager.until(lambda: manager.available(resource_name) == len(plugin.devices))
+        return plugin
+
+    return join

@@ -1,7 +1,6 @@
 """Plugins that register ever more names or connections: what they get, and that nobody else is refused for it."""
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
@@ -32,16 +31,14 @@ async def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
         yield manager
 
 
-async def fill(manager: HostedManager, start: Start) -> list[FakePlugin]:
-    found = [await start(f"{MANY}/r{number}") for number in range(4)]
-    for plugin in found:
-        await plugin.register()
-    await manager.until(lambda: all(manager.available(plugin.resource_name) == 1 for plugin in found))
-    return found
+@pytest.fixture
+async def many(join: Start) -> list[FakePlugin]:
+    """They fill it."""
+    return [await join(f"{MANY}/r{number}") for number in range(4)]
 
 
+@pytest.mark.usefixtures("many")
 async def test_one_name_more_is_refused_without_being_dialled(manager: HostedManager, start: Start) -> None:
-    await fill(manager, start)
     one_more = await start(f"{MANY}/one-more")
     with pytest.raises(grpc.aio.AioRpcError, match=f"4 of {MANY}") as refused:
         await one_more.register()
@@ -54,20 +51,17 @@ async def test_one_name_more_is_refused_without_being_dialled(manager: HostedMan
 
 
 async def test_a_domain_with_fewer_names_gets_the_place_of_the_newest(
-    manager: HostedManager, start: Start, caplog: pytest.LogCaptureFixture
+    manager: HostedManager, many: list[FakePlugin], start: Start, join: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
     given_up: list[tuple[list[str], str]] = []
     manager.manager.places.displace_others = lambda names, by: given_up.append(([*names], by))
-    found = await fill(manager, start)
-    new = await start(f"{FEW}/new")
-    await new.register()
-    await manager.until(lambda: manager.available(new.resource_name) == 1)
-    loser = found[-1]
+    *others, loser = many
+    new = await join(f"{FEW}/new")
     await loser.wait_for_streams(0)
     assert given_up == [([loser.resource_name], new.resource_name)]
     resource = manager.manager.resources[loser.resource_name]
     assert (resource.presence.state, resource.presence.lost_to) == (EndpointState.GONE, new.resource_name)
-    assert [plugin.streams for plugin in found[:-1]] == [1, 1, 1]
+    assert [plugin.streams for plugin in others] == [1, 1, 1]
     (logged,) = (r for r in caplog.records if r.getMessage().startswith("resource name has lost its place"))
     assert (vars(logged)["resource_name"], vars(logged)["taken_by"]) == (loser.resource_name, new.resource_name)
     with pytest.raises(grpc.aio.AioRpcError, match=f"{FEW}/new has its place"):
@@ -80,8 +74,8 @@ async def test_a_domain_with_fewer_names_gets_the_place_of_the_newest(
         await loser.register()
 
 
+@pytest.mark.usefixtures("many")
 async def test_one_that_answers_when_its_place_is_another_ones_is_refused(manager: HostedManager, start: Start) -> None:
-    await fill(manager, start)
     late, new = await start(f"{FEW}/late"), await start("other.example.com/new")
     gate = late.knobs.options_gate = asyncio.Event()
     registering = asyncio.create_task(late.register())
@@ -94,10 +88,9 @@ async def test_one_that_answers_when_its_place_is_another_ones_is_refused(manage
 
 
 async def test_a_plugin_that_hangs_takes_nobodys_place(
-    manager: HostedManager, start: Start, monkeypatch: pytest.MonkeyPatch
+    manager: HostedManager, many: list[FakePlugin], start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(registration, "MAX_OPENING", 2)
-    found = await fill(manager, start)
     hanging = [await start(f"{FEW}/hangs-{number}") for number in range(3)]
     waiting = []
     for plugin in hanging[:2]:
@@ -107,8 +100,8 @@ async def test_a_plugin_that_hangs_takes_nobodys_place(
     with pytest.raises(grpc.aio.AioRpcError, match="stop plugins that hang"):
         await hanging[2].register()
     # names that have their places are not refused for that, and lose nothing
-    await found[-1].register()
-    assert [plugin.streams for plugin in found[:-1]] == [1, 1, 1]
+    await many[-1].register()
+    assert [plugin.streams for plugin in many[:-1]] == [1, 1, 1]
     assert not any(resource.presence.lost_to for resource in manager.manager.resources.values())
     for task in waiting:
         task.cancel()
@@ -137,21 +130,13 @@ async def test_a_name_that_registers_without_end_is_never_refused_and_keeps_few_
     await plugin.stop()
 
 
-async def test_names_from_before_there_was_a_bound_go(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+async def test_names_from_before_there_was_a_lower_bound_go(
+    manager: HostedManager, many: list[FakePlugin], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.WARNING)
-    plugins = [FakePlugin(f"{MANY}/r{number}", {"d0": FakeDevice()}) for number in range(4)]
-    async with hosted(tmp_path) as manager:
-        for plugin in plugins:
-            await manager.register(plugin)
-        monkeypatch.setattr(resource_name_limit, "MAX_NAMES", 2)
-        manager.pods()
-        manager.host.bound_names()
-        await plugins[2].wait_for_streams(0)
-        await plugins[3].wait_for_streams(0)
-        assert [r.presence.lost_to for r in manager.manager.resources.values()] == [None, None, "", ""]
-        (logged,) = (r for r in caplog.records if r.getMessage().startswith("this node has too many resource names"))
-        assert vars(logged)["count"] == 2
-        for plugin in plugins:
-            await plugin.stop()
+    monkeypatch.setattr(resource_name_limit, "MAX_NAMES", 2)
+    manager.host.bound_names()
+    for plugin in many[2:]:
+        await plugin.wait_for_streams(0)
+    assert [r.presence.lost_to for r in manager.manager.resources.values()] == [None, None, "", ""]
+    (logged,) = (r for r in caplog.records if r.getMessage().startswith("this node has too many resource names"))
+    assert vars(logged)["count"] == 2

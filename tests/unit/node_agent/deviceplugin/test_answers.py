@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from nodedevice_agent import metrics
-from nodedevice_agent.devicemanager.pods import Container, Pod
 from nodedevice_agent.devicemanager.resources.presence import EndpointState
 from nodedevice_agent.devicemanager.snapshot import snapshot
 from nodedevice_agent.deviceplugin import connection as connections
@@ -20,10 +19,11 @@ from nodedevice_api.names import Reason
 from nodedevice_api.nodedevice import NodeDeviceStatus
 from prometheus_client import REGISTRY
 
-from tests.fakes.hosted_manager import HostedManager, hosted
+from tests.fakes.hosted_manager import HostedManager, hosted, pod
 from tests.fakes.plugin import FakeDevice, FakePlugin
 from tests.fakes.polling import until
 from tests.fakes.virtual_time import later, virtual_time
+from tests.unit.node_agent.deviceplugin.conftest import Start
 
 GOOD = "example.com/good"
 CALL_SECONDS = 10.0
@@ -149,13 +149,8 @@ async def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
 
 
 @pytest.fixture
-async def good(manager: HostedManager) -> AsyncIterator[FakePlugin]:
-    """Registered, with two devices."""
-    made = FakePlugin(GOOD, {"d0": FakeDevice(), "d1": FakeDevice()})
-    await manager.register(made)
-    await manager.until(lambda: manager.available(GOOD) == 2)
-    yield made
-    await made.stop()
+async def good(join: Start) -> FakePlugin:
+    return await join(GOOD, "d0", "d1")
 
 
 @pytest.fixture
@@ -184,7 +179,7 @@ async def test_its_devices_are_unhealthy_and_calls_are_refused_until_it_answers(
     reason, message = registered(manager)
     assert (reason, "does not respond" in message) == (Reason.ENDPOINT_STOPPED, True)
     # a pod waits, with the reason, and the plugin is not called
-    manager.pod_seen(Pod("u-1", "team", "train", (Container("main", limits={GOOD: 1}),)))
+    manager.pod_seen(pod("p", GOOD, 1))
     (pending,) = manager.manager.pending(GOOD)
     assert (pending.reason, "does not respond" in pending.message) == (Reason.ENDPOINT_STOPPED, True)
     with pytest.raises(PluginFailed, match="does not respond"):
@@ -207,7 +202,9 @@ async def test_its_devices_are_unhealthy_and_calls_are_refused_until_it_answers(
 
 
 @pytest.mark.usefixtures("_answers_are_due_soon")
-async def test_one_that_ends_while_it_is_silent_is_stopped(manager: HostedManager, good: FakePlugin) -> None:
+async def test_one_that_ends_while_it_is_silent_is_stopped(
+    manager: HostedManager, good: FakePlugin, join: Start
+) -> None:
     good.knobs.options_gate = asyncio.Event()
     await manager.until(lambda: manager.available(GOOD) == 0)
     await good.stop()
@@ -215,7 +212,4 @@ async def test_one_that_ends_while_it_is_silent_is_stopped(manager: HostedManage
     await until(lambda: resource.connections.sockets() == ())
     assert resource.presence.state is EndpointState.STOPPED
     # and a new one takes its place
-    again = FakePlugin(GOOD, {"d0": FakeDevice()})
-    await manager.register(again)
-    await manager.until(lambda: manager.available(GOOD) == 1)
-    await again.stop()
+    await join(GOOD)

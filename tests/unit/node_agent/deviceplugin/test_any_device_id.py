@@ -28,22 +28,8 @@ NAME = "smarter-devices/video0"
 LONG = "y" * 10_240
 IDS = (
     *(chr(code) for code in range(32)),
-    "",
-    "\x7f",
-    "\u2028",
-    "a\nb",
-    "*",
-    "all",
-    "ordinary",
-    "escaped:",
-    "escaped:%00",
-    "x" * 128,
-    "x" * 129,
-    "é\0",
-    LONG,
-    str(shown_id(LONG)),
-    "\0::1",
-    "\0-1",
+    *("", "\x7f", "\u2028", "a\nb", "*", "all", "ordinary", "escaped:", "escaped:%00"),
+    *("x" * 128, "x" * 129, "é\0", LONG, str(shown_id(LONG)), "\0::1", "\0-1"),
 )
 SHOWN = {shown_id(i): i for i in IDS}
 

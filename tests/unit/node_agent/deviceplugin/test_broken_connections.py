@@ -13,8 +13,9 @@ from nodedevice_agent.deviceplugin import host, redial
 from nodedevice_agent.lib import filesystem
 
 from tests.fakes.hosted_manager import HostedManager
-from tests.fakes.plugin import FakeDevice, FakePlugin, RpcFailure, StreamEnd
+from tests.fakes.plugin import FakePlugin, RpcFailure, StreamEnd
 from tests.fakes.polling import until
+from tests.unit.node_agent.deviceplugin.conftest import Start
 
 NAME = "example.com/once"
 VIA = "via.sock"
@@ -58,11 +59,8 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-async def plugin(manager: HostedManager) -> AsyncIterator[FakePlugin]:
-    plugin = FakePlugin(NAME, {"d0": FakeDevice()})
-    await plugin.start(manager.plugin_dir)
-    yield plugin
-    await plugin.stop()
+async def plugin(start: Start) -> FakePlugin:
+    return await start(NAME)
 
 
 @pytest.fixture

@@ -15,8 +15,9 @@ from nodedevice_agent.lib.deviceplugin_server.values import PluginDevice, socket
 from nodedevice_agent.lib.filesystem import file_identity
 from nodedevice_agent.plugins.settings import PluginSettings
 
-from tests.fakes.hosted_manager import hosted
-from tests.fakes.plugin import FakeDevice, FakePlugin
+from tests.fakes.hosted_manager import HostedManager
+from tests.fakes.plugin import FakePlugin
+from tests.unit.node_agent.deviceplugin.conftest import Start
 from tests.unit.node_agent.deviceplugin.one_plugin import RESOURCE
 from tests.unit.node_agent.deviceplugin.one_plugin import plugin as plugin
 
@@ -55,33 +56,25 @@ def test_what_somebody_elses_plugin_says_of_itself_is_not_read() -> None:
     assert (own.identity, own.files, own.is_shared, own.aliases) == (("c1:3",), files, True, ("b",))
 
 
-async def test_the_agents_own_plugins(tmp_path: Path) -> None:
-    settings = convert({"simulated": [{"resourceName": SERIAL, "count": 2}]}, PluginSettings)
-    async with hosted(tmp_path) as manager:
-        manager.configure(settings)
-        await manager.until(lambda: manager.available(SERIAL) == 2)
-        assert manager.manager.resources[SERIAL].presence.scope == f"built-in {SERIAL}"
-        foreign = FakePlugin("org.test/x", {"d0": FakeDevice()})
-        await manager.register(foreign)
-        assert manager.manager.resources["org.test/x"].presence.scope == "domain org.test"
-        assert not manager.manager.resources["org.test/x"].presence.is_built_in
-        await foreign.stop()
+@pytest.fixture
+async def with_own(manager: HostedManager) -> HostedManager:
+    """It serves a plugin of its own."""
+    manager.configure(convert({"simulated": [{"resourceName": SERIAL, "count": 2}]}, PluginSettings))
+    await manager.until(lambda: manager.available(SERIAL) == 2)
+    return manager
 
 
-async def test_a_plugin_that_takes_over_the_path_of_an_own_one(tmp_path: Path) -> None:
+async def test_the_agents_own_plugins(with_own: HostedManager, join: Start) -> None:
+    await join("org.test/x")
+    own, foreign = (with_own.manager.resources[name].presence for name in (SERIAL, "org.test/x"))
+    assert (own.scope, own.is_built_in) == (f"built-in {SERIAL}", True)
+    assert (foreign.scope, foreign.is_built_in) == ("domain org.test", False)
+
+
+async def test_a_plugin_that_takes_over_the_path_of_an_own_one(with_own: HostedManager, join: Start) -> None:
     """It is nobody but itself, though it registers the same name with the same path."""
-    settings = convert({"simulated": [{"resourceName": SERIAL, "count": 2}]}, PluginSettings)
-    async with hosted(tmp_path) as manager:
-        manager.configure(settings)
-        await manager.until(lambda: manager.available(SERIAL) == 2)
-        thief = FakePlugin(SERIAL, {f"d{n}": FakeDevice() for n in range(3)}, socket_name=socket_name(SERIAL))
-        await thief.join(manager.plugin_dir)
-        await manager.until(lambda: manager.available(SERIAL) == 3)
-        assert not manager.manager.resources[SERIAL].presence.is_built_in
-        await thief.stop()
-
-
-# -- while it is dialled
+    await join(SERIAL, "d0", "d1", "d2", socket_name=socket_name(SERIAL))
+    assert not with_own.manager.resources[SERIAL].presence.is_built_in
 
 
 class Found(BuiltInSockets):

@@ -9,14 +9,7 @@ from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.deviceplugin.calls import PluginCalls
 from nodedevice_agent.deviceplugin.connection import PluginConnection
 
-from tests.unit.node_agent.devicemanager.scenario import (
-    GPU,
-    WITH_PREFERENCES,
-    Scenario,
-    calls,
-    pod,
-    preferred_calls,
-)
+from tests.unit.node_agent.devicemanager.scenario import GPU, WITH_PREFERENCES, Scenario, calls, pod, preferred_calls
 from tests.unit.node_agent.deviceplugin.one_plugin import connection as connection
 from tests.unit.node_agent.deviceplugin.one_plugin import plugin as plugin
 

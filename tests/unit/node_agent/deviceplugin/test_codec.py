@@ -51,13 +51,15 @@ def test_a_response_without_edits(response: bytes | None, problem: str) -> None:
     assert (found.edits, found.response_problem) == (None, problem)
 
 
-# -- details of devices ----------------------------------------------------------------------------------------------------
-
 BROKEN = PluginDevice("b", False, (1,), "Xid79", "reset it", (("model", "H100"), ("pciBusID", "0000:1b:00.0")))
 
 
 def sent(*devices: PluginDevice, reason: str = "", message: str = "") -> bytes:
     return list_to_wire(devices, reason, message).SerializeToString()
+
+
+def _list(*devices: api_pb2.Device, more: bytes = b"") -> bytes:
+    return api_pb2.ListAndWatchResponse(devices=devices).SerializeToString() + more
 
 
 def test_encoded_and_decoded() -> None:
@@ -156,20 +158,14 @@ def test_a_list_with_an_unknown_rule_for_parts_is_refused(rule: str) -> None:
     ],
 )
 def test_a_health_that_there_is_not_is_named(health: str, message: str) -> None:
-    device = api_pb2.Device(ID="a", health=health)
-    listed = device_list(api_pb2.ListAndWatchResponse(devices=[device]).SerializeToString()).devices["a"]
+    listed = device_list(_list(api_pb2.Device(ID="a", health=health))).devices["a"]
     assert (listed.healthy, listed.message) == (False, message)
 
 
 def test_the_highest_numa_node_counts() -> None:
     nodes = [api_pb2.NUMANode(ID=node) for node in (MAX_NUMA_NODE, MAX_NUMA_NODE + 1, 0, -1)]
     device = api_pb2.Device(ID="a", health="Healthy", topology=api_pb2.TopologyInfo(nodes=nodes))
-    listed = device_list(api_pb2.ListAndWatchResponse(devices=[device]).SerializeToString())
-    assert listed.devices["a"].numa_nodes == (0, MAX_NUMA_NODE)
-
-
-def _list(*devices: api_pb2.Device, more: bytes = b"") -> bytes:
-    return api_pb2.ListAndWatchResponse(devices=devices).SerializeToString() + more
+    assert device_list(_list(device)).devices["a"].numa_nodes == (0, MAX_NUMA_NODE)
 
 
 @pytest.mark.parametrize("size", [1, 40, 1 << 20])
@@ -193,10 +189,8 @@ def test_a_device_that_is_far_too_long_is_its_id_and_its_health() -> None:
     long = api_pb2.Device(ID="long", health="Healthy", topology=api_pb2.TopologyInfo(nodes=nodes))
     short = api_pb2.Device(ID="short", topology=api_pb2.TopologyInfo(nodes=nodes[:1]))
     listed = device_list(_list(short, long, short))
-    assert [(d.id, d.healthy, d.numa_nodes) for d in listed.devices.values()] == [
-        ("short", False, (0,)),
-        ("long", True, ()),
-    ]
+    shown = [(d.id, d.healthy, d.numa_nodes) for d in listed.devices.values()]
+    assert shown == [("short", False, (0,)), ("long", True, ())]
 
 
 def test_of_all_devices_together_so_many_numa_nodes_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,14 +207,12 @@ def test_an_invalid_device_anywhere_is_an_invalid_list() -> None:
 
 @pytest.mark.parametrize(("parent", "found"), [("a", "a"), ("a\0b", ""), ("x" * 5000, ""), ("", "")])
 def test_a_parent_is_an_id_or_none(parent: str, found: str) -> None:
-    listed = device_list(sent(PluginDevice("a-0", parent=parent)))
-    (device,) = listed.devices.values()
-    assert device.parent == found
+    assert device_list(sent(PluginDevice("a-0", parent=parent))).devices["a-0"].parent == found
 
 
 @pytest.mark.parametrize("is_built_in", [False, True])
 def test_that_a_device_is_not_confirmed_is_a_word_of_built_in_plugins(is_built_in: bool) -> None:
-    octets = list_to_wire([PluginDevice("a", reason=Reason.DEVICE_UNCONFIRMED, message="x")]).SerializeToString()
-    found = device_list(octets, is_built_in=is_built_in)
+    device = PluginDevice("a", reason=Reason.DEVICE_UNCONFIRMED, message="x")
+    found = device_list(sent(device), is_built_in=is_built_in)
     assert found.unconfirmed == ({"a"} if is_built_in else set())
     assert found.devices["a"].message == "x"

@@ -23,8 +23,8 @@ from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 from nodedevice_common.paced_log import SUBJECT_AT_ONCE
 from prometheus_client import REGISTRY
 
-from tests.fakes.hosted_manager import HostedManager, hosted
-from tests.fakes.plugin import FakeDevice, FakePlugin, RpcFailure
+from tests.fakes.hosted_manager import HostedManager, hosted, pod
+from tests.fakes.plugin import FakeDevice, FakePlugin, Knobs, RpcFailure
 from tests.fakes.polling import until
 from tests.unit.node_agent.deviceplugin.conftest import Start
 
@@ -32,12 +32,18 @@ ODD = "example.com/odd"
 GOOD = "example.com/good"
 
 
+def value(name: str, resource_name: str = GOOD) -> float | None:
+    return REGISTRY.get_sample_value(f"nodedevice_agent_{name}", {"resource_name": resource_name})
+
+
+def said(caplog: pytest.LogCaptureFixture, text: str) -> list[dict[str, Any]]:
+    return [vars(record) for record in caplog.records if record.message == text]
+
+
 async def test_a_bug_in_reading_one_plugins_lists_ends_only_that_plugin(
-    manager: HostedManager, start: Start, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    manager: HostedManager, start: Start, join: Start, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    odd, good = await start(ODD), await start(GOOD)
-    await good.register()
-    await manager.until(lambda: manager.available(GOOD) == 1)
+    odd, good = await start(ODD), await join(GOOD)
 
     def broken(octets: bytes, known: ListedDevices, **_: bool) -> None:
         raise ZeroDivisionError("unexpected")
@@ -62,11 +68,8 @@ async def test_connections_of_one_socket_have_a_limit(manager: HostedManager, st
     odd, good = await start(ODD), await start(GOOD)
     for number in range(MAX_CONNECTIONS_OF_A_SOCKET):
         await odd.register(resource_name=f"{ODD}-{number}")
-    registered = [
-        REGISTRY.get_sample_value("nodedevice_agent_registrations_total", {"resource_name": f"{ODD}-{number}"})
-        for number in range(MAX_CONNECTIONS_OF_A_SOCKET)
-    ]
-    assert registered == [1.0] * MAX_CONNECTIONS_OF_A_SOCKET
+    registered = {value("registrations_total", f"{ODD}-{number}") for number in range(MAX_CONNECTIONS_OF_A_SOCKET)}
+    assert registered == {1.0}
     with pytest.raises(grpc.aio.AioRpcError, match="fewer resources on one socket") as refused:
         await odd.register(resource_name=f"{ODD}-more")
     assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
@@ -84,35 +87,26 @@ async def test_connections_of_one_socket_have_a_limit(manager: HostedManager, st
     await manager.until(lambda: manager.available(f"{ODD}-more") == 1)
 
 
-async def test_a_plugin_learns_whose_container_it_allocates_for(manager: HostedManager, start: Start) -> None:
-    plugin = await start(GOOD)
-    await plugin.register()
-    await manager.until(lambda: manager.available(GOOD) == 1)
+async def test_a_plugin_learns_whose_container_it_allocates_for(manager: HostedManager, join: Start) -> None:
+    plugin = await join(GOOD)
     containers = (Container("main", limits={GOOD: 1}),)
-    found = Pod("u-1", "team", "train", containers, api_uid="u-2", annotations={"nodedevice.io/sm-percent": "30"})
-    manager.manager.pod_events.seen(found, manager.host.now())
-    manager.host.settle()
+    annotations = {"nodedevice.io/sm-percent": "30"}
+    manager.pod_seen(Pod("u-1", "team", "train", containers, api_uid="u-2", annotations=annotations))
     await manager.until(lambda: bool(plugin.calls_of("Allocate")))
     (asked,) = plugin.calls_of("Allocate")[0].request.container_requests
     assert list(asked.devices_ids) == ["d0"]
     assert ContainerAllocateDetails.FromString(asked.SerializeToString()) == ContainerAllocateDetails.FromString(
         ContainerAllocateDetails(
-            pod_namespace="team",
-            pod_name="train",
-            pod_uid="u-1",
-            container="main",
-            annotations={"nodedevice.io/sm-percent": "30"},
+            pod_namespace="team", pod_name="train", pod_uid="u-1", container="main", annotations=annotations
         ).SerializeToString()
         + api_pb2.ContainerAllocateRequest(devices_ids=["d0"]).SerializeToString()
     )
 
 
-async def test_an_allocation_is_dated_by_the_wall_clock(manager: HostedManager, start: Start) -> None:
+async def test_an_allocation_is_dated_by_the_wall_clock(manager: HostedManager, join: Start) -> None:
     manager.host.calls.wall_clock = lambda: 1_767_614_400.9
-    plugin = await start(GOOD)
-    await plugin.register()
-    await manager.until(lambda: manager.available(GOOD) == 1)
-    manager.pod_seen(Pod("u-1", "team", "train", (Container("main", limits={GOOD: 1}),)))
+    await join(GOOD)
+    manager.pod_seen(pod("p", GOOD, 1))
     await manager.until(lambda: bool(manager.manager.book.by_pod))
     await manager.host.saved()
     checkpoint = checkpoint_file.read(manager.folder)
@@ -168,25 +162,16 @@ async def test_a_registration_during_the_end_is_rejected(tmp_path: Path) -> None
         await plugin.stop()
 
 
-def value(name: str, resource_name: str = GOOD) -> float:
-    return REGISTRY.get_sample_value(f"nodedevice_agent_{name}", {"resource_name": resource_name}) or 0.0
-
-
-def said(caplog: pytest.LogCaptureFixture, text: str) -> list[dict[str, Any]]:
-    return [vars(record) for record in caplog.records if record.message == text]
-
-
 async def test_calls_are_measured_and_logged(
-    manager: HostedManager, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    manager: HostedManager, join: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    plugin = FakePlugin(GOOD, {"d0": FakeDevice(), "d1": FakeDevice()}, pre_start_required=True)
     names = ("allocate_seconds_count", "pre_start_seconds_count", "device_lists_total", "allocate_failures_total")
-    before = [value(name) for name in names]
-    await manager.register(plugin)
-    manager.pod_seen(Pod("u-1", "team", "train", (Container("main", limits={GOOD: 2}),)))
+    before = [value(name) or 0.0 for name in names]
+    plugin = await join(GOOD, "d0", "d1", pre_start_required=True)
+    manager.pod_seen(pod("p", GOOD, 2))
     await until(lambda: bool(said(caplog, "devices prepared")))
-    assert [value(name) - then for name, then in zip(names, before, strict=True)] == [1, 1, 1, 0]
+    assert [(value(name) or 0.0) - then for name, then in zip(names, before, strict=True)] == [1, 1, 1, 0]
     for line in ("allocated", "devices prepared"):
         (found,) = said(caplog, line)
         assert (found["resource_name"], found["device_ids"]) == (GOOD, ["d0", "d1"])
@@ -205,21 +190,19 @@ async def test_calls_are_measured_and_logged(
     ],
 )
 async def test_a_call_that_fails_is_counted_logged_and_shown(
-    knob: str, metric: str, text: str, manager: HostedManager, caplog: pytest.LogCaptureFixture
+    knob: str, metric: str, text: str, manager: HostedManager, join: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
-    plugin = FakePlugin(GOOD, {"d0": FakeDevice()}, pre_start_required=True)
-    setattr(plugin.knobs, knob, RpcFailure(grpc.StatusCode.INTERNAL, "no luck"))
-    before = value(metric)
-    await manager.register(plugin)
-    manager.pod_seen(Pod("u-1", "team", "train", (Container("main", limits={GOOD: 1}),)))
+    failure: Any = RpcFailure(details="no luck")
+    await join(GOOD, pre_start_required=True, knobs=Knobs(**{knob: failure}))
+    before = value(metric) or 0.0
+    manager.pod_seen(pod("p", GOOD, 1))
     await until(lambda: bool(said(caplog, text)))
-    assert value(metric) >= before + 1
+    assert (value(metric) or 0.0) >= before + 1
     failed = said(caplog, text)[0]
     assert failed["resource_name"] == GOOD
     assert "no luck" in failed["error"]
     (pending,) = manager.manager.pending(GOOD)
     assert "no luck" in pending.message
-    await plugin.stop()
 
 
 @pytest.mark.parametrize(
@@ -232,16 +215,13 @@ async def test_a_call_that_fails_is_counted_logged_and_shown(
     ids=["unknown", "too many", "an error"],
 )
 async def test_advice_that_is_no_use_is_logged_and_not_needed(
-    knob: str, value: Any, text: str, manager: HostedManager, caplog: pytest.LogCaptureFixture
+    knob: str, value: Any, text: str, manager: HostedManager, join: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
-    plugin = FakePlugin(GOOD, {"d0": FakeDevice(), "d1": FakeDevice()}, preferred_available=True)
-    setattr(plugin.knobs, knob, value)
-    await manager.register(plugin)
-    manager.pod_seen(Pod("u-1", "team", "train", (Container("main", limits={GOOD: 1}),)))
+    await join(GOOD, "d0", "d1", preferred_available=True, knobs=Knobs(**{knob: value}))
+    manager.pod_seen(pod("p", GOOD, 1))
     await until(lambda: bool(manager.manager.book.by_pod))
     (found,) = said(caplog, text)
     assert found["resource_name"] == GOOD
-    await plugin.stop()
 
 
 async def test_what_two_plugins_serve_is_named(
@@ -271,14 +251,11 @@ async def test_a_plugin_that_outlives_a_restart_may_register_again(tmp_path: Pat
     await plugin.stop()
 
 
-async def test_counters_begin_at_0_when_a_plugin_registers(manager: HostedManager) -> None:
+async def test_counters_begin_at_0_when_a_plugin_registers(join: Start) -> None:
     """A rate over time never includes the first value of a new series."""
-    plugin = FakePlugin("begins.example.com/device", pre_start_required=True)
-    await manager.register(plugin)
-    of_it = {"resource_name": plugin.resource_name}
+    await join("begins.example.com/device", pre_start_required=True)
     names = ("allocate_failures_total", "allocate_seconds_count", "pre_start_failures_total")
-    assert [REGISTRY.get_sample_value(f"nodedevice_agent_{name}", of_it) for name in names] == [0.0, 0.0, 0.0]
-    await plugin.stop()
+    assert [value(name, "begins.example.com/device") for name in names] == [0.0, 0.0, 0.0]
 
 
 async def test_an_error_of_a_list_is_logged_once(
@@ -297,36 +274,31 @@ async def test_an_error_of_a_list_is_logged_once(
 
 
 async def test_what_is_due_before_the_next_deadline_is_done_before(
-    manager: HostedManager, start: Start, monkeypatch: pytest.MonkeyPatch
+    manager: HostedManager, join: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A call that has failed is due in no time, and the grace period of another plugin in five minutes."""
     monkeypatch.setattr(pod_allocation, "FIRST_RETRY_SECONDS", 0.01)
-    odd, good = await start(ODD), await start(GOOD)
-    for plugin in (odd, good):
-        await plugin.register()
-    await manager.until(lambda: manager.available(ODD) == manager.available(GOOD) == 1)
+    odd, good = await join(ODD), await join(GOOD)
     await odd.stop()
     await manager.until(lambda: manager.available(ODD) == 0)
     good.knobs.allocate_error = RpcFailure()
-    manager.pod_seen(Pod("u-1", "team", "train", (Container("main", limits={GOOD: 1}),)))
+    manager.pod_seen(pod("p", GOOD, 1))
     await until(lambda: len(good.calls_of("Allocate")) > 1)
     good.knobs.allocate_error = None
     await until(lambda: bool(manager.manager.book.by_pod))
 
 
 async def test_a_second_socket_of_a_known_resource_is_remembered_at_once(
-    manager: HostedManager, start: Start, monkeypatch: pytest.MonkeyPatch
+    manager: HostedManager, start: Start, join: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever else is written, and when: a kill may come before."""
     monkeypatch.setattr(checkpoint_writer, "WHOLE_AFTER_SECONDS", 3600.0)
-    one, other = await start(GOOD), await start(ODD)
+    one, other = await join(GOOD), await start(ODD)
 
     def remembered() -> set[str]:
         checkpoint = checkpoint_file.read(manager.folder)
         return set() if checkpoint is None else {socket.name for socket in checkpoint.sockets}
 
-    await one.register()
-    await manager.until(lambda: manager.available(GOOD) == 1)
     await until(lambda: remembered() == {one.socket_name})
     await other.register(resource_name=GOOD)
     await until(lambda: remembered() == {one.socket_name, other.socket_name})

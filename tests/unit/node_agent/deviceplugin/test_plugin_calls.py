@@ -1,7 +1,7 @@
 """Calls to one device plugin that does what it should not: every way ends in PluginFailed, and in time."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 
 import grpc
 import pytest
@@ -48,33 +48,30 @@ class TestAllocate:
             await connection.allocate(("d0",))
 
     @pytest.mark.kubelet("weak spot 28")
-    @pytest.mark.parametrize(("size", "is_taken"), [(MAX_ALLOCATION_BYTES - 64, True), (MAX_ALLOCATION_BYTES, False)])
-    async def test_a_response_has_a_size_limit(
-        self, plugin: FakePlugin, connection: Connection, size: int, *, is_taken: bool
+    @pytest.mark.parametrize(
+        ("size", "entries", "problem"),
+        [
+            pytest.param(MAX_ALLOCATION_BYTES - 64, 2, "", id="long"),
+            pytest.param(MAX_ALLOCATION_BYTES, 2, f"the limit of {MAX_ALLOCATION_BYTES}", id="too long"),
+            pytest.param(1, MAX_ENTRIES, "", id="many entries"),
+            pytest.param(
+                1, MAX_ENTRIES + 1, f"{MAX_ENTRIES + 1} entries, .* limit of {MAX_ENTRIES}", id="too many entries"
+            ),
+        ],
+    )
+    async def test_a_response_has_a_bounded_size_and_so_many_entries(
+        self, plugin: FakePlugin, connection: Connection, size: int, entries: int, problem: str
     ) -> None:
-        plugin.knobs.allocate_answer = lambda _: api_pb2.ContainerAllocateResponse(envs={"A": "x" * size})
-        if is_taken:
-            assert len((await connection.allocate(("d0",))).octets) > size
-        else:
-            with pytest.raises(
-                PluginFailed, match=rf"^Allocate {FAILED}: .*exceeds the limit of {MAX_ALLOCATION_BYTES}"
-            ):
-                await connection.allocate(("d0",))
-
-    @pytest.mark.parametrize("more", [0, 1])
-    async def test_a_response_has_so_many_entries(self, plugin: FakePlugin, connection: Connection, more: int) -> None:
         """A hundred thousand empty ones take less than the size limit, and 0.2 s of the event loop."""
-        files = [api_pb2.DeviceSpec()] * (MAX_ENTRIES - 2 + more)
-        cdi = [api_pb2.CDIDevice(name="a.com/b=c")]
-        answer = api_pb2.ContainerAllocateResponse(envs={"A": "1"}, devices=files, cdi_devices=cdi)
+        envs, files = {"A": "x" * size}, [api_pb2.DeviceSpec()] * (entries - 2)
+        cdi_devices = [api_pb2.CDIDevice(name="a.com/b=c")]
+        answer = api_pb2.ContainerAllocateResponse(envs=envs, devices=files, cdi_devices=cdi_devices)
         plugin.knobs.allocate_answer = lambda _: answer
-        if not more:
-            assert (await connection.allocate(("d0",))).edits.envs == {"A": "1"}
-        else:
-            with pytest.raises(
-                PluginFailed, match=f"a response with {MAX_ENTRIES + 1} entries, .* limit of {MAX_ENTRIES}"
-            ):
-                await connection.allocate(("d0",))
+        if not problem:
+            assert (await connection.allocate(("d0",))).edits.envs == envs
+            return
+        with pytest.raises(PluginFailed, match=rf"^Allocate {FAILED}: .*{problem}"):
+            await connection.allocate(("d0",))
 
 
 class TestPreferred:
@@ -117,15 +114,6 @@ class TestFailures:
         plugin.knobs.allocate_gate = plugin.knobs.preferred_gate = plugin.knobs.pre_start_gate = gate
         return gate
 
-    @pytest.fixture
-    async def in_flight(
-        self, plugin: FakePlugin, connection: Connection, gate: asyncio.Event, call: str
-    ) -> AsyncIterator[asyncio.Future[object]]:
-        asking = asyncio.ensure_future(CALLS[call](connection))
-        await plugin.wait_for_calls(call)
-        yield asking
-        gate.set()
-
     async def test_an_error_is_a_failure(self, plugin: FakePlugin, connection: Connection, call: str) -> None:
         plugin.knobs.allocate_error = plugin.knobs.preferred_error = plugin.knobs.pre_start_error = FAILURE
         with pytest.raises(PluginFailed, match=rf"^{call} {FAILED}: INTERNAL: out of order"):
@@ -146,17 +134,16 @@ class TestFailures:
         with pytest.raises(PluginFailed, match=rf"^{call} {FAILED}: UNAVAILABLE"):
             await CALLS[call](connection)
 
-    async def test_a_call_in_flight_fails(
-        self, connection: Connection, in_flight: asyncio.Future[object], call: str
+    async def test_a_call_in_flight_and_a_later_one_fail(
+        self, plugin: FakePlugin, connection: Connection, gate: asyncio.Event, call: str
     ) -> None:
+        in_flight = asyncio.ensure_future(CALLS[call](connection))
+        await plugin.wait_for_calls(call)
         await connection.aclose()
-        with pytest.raises(PluginFailed, match=rf"^{call} {FAILED}: the connection was closed"):
-            await in_flight
-
-    async def test_a_later_call_fails(self, connection: Connection, call: str) -> None:
-        await connection.aclose()
-        with pytest.raises(PluginFailed, match=rf"^{call} {FAILED}: the connection was closed"):
-            await CALLS[call](connection)
+        for asked in (in_flight, CALLS[call](connection)):
+            with pytest.raises(PluginFailed, match=rf"^{call} {FAILED}: the connection was closed"):
+                await asked
+        gate.set()
 
     async def test_a_plugin_that_is_silent_is_not_called(
         self, plugin: FakePlugin, connection: Connection, call: str

@@ -121,9 +121,8 @@ def test_a_directory_removed_below_its_mount_has_a_remedy(tmp_path: Path, monkey
 
         with monkeypatch.context() as mounted:
             mounted.setattr(os, "open", gone)
-            with pytest.raises(
-                AgentSettingsError, match=r"--plugin-dir .*No such file or directory; .*restart this pod"
-            ):
+            problem = r"--plugin-dir .*No such file or directory; .*restart this pod"
+            with pytest.raises(AgentSettingsError, match=problem):
                 directory.hold()
         directory.hold()
         with pytest.raises(DirectoryServed):

@@ -4,7 +4,7 @@ import errno
 import os
 import socket
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -48,21 +48,19 @@ async def test_no_more_sockets_are_asked_than_the_limit(
     manager: HostedManager, registry: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(plugin_watcher, "MAX_SOCKETS", 2)
-    async with AsyncExitStack() as stack:
-        names = [f"example.com/r{number}" for number in range(3)]
-        found = [
-            Registrant(registry / f"{n}.sock", FakePlugin(name, {"d": FakeDevice()})) for n, name in enumerate(names)
-        ]
-        for registrant in found:
-            await registrant.start()
-            stack.push_async_callback(registrant.stop)
-        await stack.enter_async_context(background(PluginWatcher(registry, manager.host).run()))
+    names = [f"example.com/r{number}" for number in range(3)]
+    async with (
+        announced(registry / "0.sock", names[0]) as first,
+        announced(registry / "1.sock", names[1]),
+        announced(registry / "2.sock", names[2]) as last,
+        background(PluginWatcher(registry, manager.host).run()),
+    ):
         await until(lambda: [manager.available(name) for name in names] == [1, 1, -1])
         assert len([r for r in caplog.records if r.message.startswith("too many plugin sockets")]) == 1
-        assert found[2].asked == 0
+        assert last.asked == 0
         # there is room for one more
-        await found[0].stop()
-        await found[2].until_accepted()
+        await first.stop()
+        await last.until_accepted()
         assert manager.available(names[1]) == 1
 
 
@@ -88,22 +86,18 @@ async def test_every_name_is_asked_and_reported_as_text(
     assert all(line.isprintable() for line in report.splitlines())
 
 
+ENDPOINT = "Endpoint", "must be empty"
+
+
 @pytest.mark.parametrize(
     ("info", "field", "reason"),
     [
         pytest.param({"versions": ["v9"]}, "Version", "v9", id="version"),
         pytest.param({"name": "no name"}, "ResourceName", "no name", id="name"),
-        pytest.param(
-            {"endpoint": f"/var/lib/kubelet/{'n' * 300}.sock"}, "Endpoint", "must be empty", id="a name too long"
-        ),
-        pytest.param(
-            {"endpoint": "/var/lib/kubelet/" + "d/" * 2200 + "x.sock"},
-            "Endpoint",
-            "must be empty",
-            id="a path too long",
-        ),
-        pytest.param({"endpoint": "/a\0b.sock"}, "Endpoint", "must be empty", id="NUL"),
-        pytest.param({"endpoint": "relative.sock"}, "Endpoint", "must be empty", id="relative"),
+        pytest.param({"endpoint": f"/var/lib/kubelet/{'n' * 300}.sock"}, *ENDPOINT, id="a name too long"),
+        pytest.param({"endpoint": f"/var/lib/kubelet/{'d/' * 2200}x.sock"}, *ENDPOINT, id="a path too long"),
+        pytest.param({"endpoint": "/a\0b.sock"}, *ENDPOINT, id="NUL"),
+        pytest.param({"endpoint": "relative.sock"}, *ENDPOINT, id="relative"),
     ],
 )
 async def test_what_is_invalid_is_answered_once_and_reported_with_the_reason(
@@ -114,10 +108,8 @@ async def test_what_is_invalid_is_answered_once_and_reported_with_the_reason(
         return REGISTRY.get_sample_value(name, {"reason": field}) or 0.0
 
     before = refused()
-    async with (
-        announced(registry / "a.sock", **info) as plugin,
-        background(PluginWatcher(registry, manager.host).run()),
-    ):
+    watching = background(PluginWatcher(registry, manager.host).run())
+    async with announced(registry / "a.sock", **info) as plugin, watching:
         await plugin.until(lambda: bool(plugin.statuses))
         assert reason in plugin.statuses[0]
         await until(lambda: reason in manager.host.rejections.report())

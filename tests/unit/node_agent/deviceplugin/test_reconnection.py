@@ -61,10 +61,7 @@ async def test_each_is_dialled_and_keeps_a_second_name(
 ) -> None:
     gpu, nic = map(socket_of, plugins.values())
     found = await connected(directory, gpu, nic)
-    assert found == {
-        GPU: (gpu.name, f".kept-{gpu.name}", ["gpu-0"]),
-        NIC: (nic.name, f".kept-{nic.name}", ["nic-0"]),
-    }
+    assert found == {GPU: (gpu.name, f".kept-{gpu.name}", ["gpu-0"]), NIC: (nic.name, f".kept-{nic.name}", ["nic-0"])}
     # the first names are gone, as with the kubelet
     assert sockets_in(directory) == {kept for _, kept, _ in found.values()}
 

@@ -94,7 +94,6 @@ async def test_ends_after_the_plugin_has_sent_its_options(manager: Manager, plug
         pytest.param({"endpoint": "ghost.sock"}, NOT_REACHED, "must serve before it registers", id="no such socket"),
         pytest.param({"endpoint": "link.sock"}, NOT_REACHED, "is not a socket", id="a link"),
         pytest.param({"endpoint": "file.sock"}, NOT_REACHED, "is not a socket", id="a file"),
-        pytest.param({"endpoint": "folder"}, NOT_REACHED, "is not a socket", id="a folder"),
     ],
 )
 async def test_an_invalid_registration_is_rejected_with_its_reason(
@@ -107,7 +106,6 @@ async def test_an_invalid_registration_is_rejected_with_its_reason(
 ) -> None:
     (manager.folder / "link.sock").symlink_to(plugin.socket_path)
     (manager.folder / "file.sock").touch()
-    (manager.folder / "folder").mkdir()
     code, details = await refusal(plugin, **fields)
     assert code is status
     assert words in details
@@ -126,17 +124,6 @@ async def test_a_plugin_that_refuses_to_send_its_options(manager: Manager, plugi
     assert code is NOT_REACHED
     assert "failed to get device plugin options: INTERNAL: no options xx" in details
     assert len(details) < 1000
-
-
-async def test_a_hung_plugin_is_refused_in_time(
-    manager: Manager, plugin: FakePlugin, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(plugin_connection, "OPTIONS_SECONDS", 0.2)
-    plugin.knobs.options_gate = asyncio.Event()
-    code, details = await refusal(plugin)
-    assert (code, "DEADLINE_EXCEEDED" in details) == (NOT_REACHED, True)
-    assert manager.connections == []
-    plugin.knobs.options_gate.set()
 
 
 @pytest.mark.kubelet("behaviour 10")
@@ -182,9 +169,8 @@ class TestSocketPath:
         self, tmp_path: Path, server: RegistrationServer, make: Callable[[Path], None]
     ) -> None:
         make(tmp_path / "kubelet.sock")
-        with pytest.raises(
-            AgentSettingsError, match=r"--plugin-dir .*cannot create kubelet\.sock: .*not a socket.*remove it"
-        ):
+        problem = r"--plugin-dir .*cannot create kubelet\.sock: .*not a socket.*remove it"
+        with pytest.raises(AgentSettingsError, match=problem):
             await server.start()
         await server.stop()
         assert os.path.lexists(tmp_path / "kubelet.sock")
@@ -245,9 +231,7 @@ class TestKeepServing:
         await until(kept.socket.exists)
         assert kept.socket.stat().st_mode & 0o777 == 0o600
         await kept.register()
-        assert [record.getMessage() for record in caplog.records] == [
-            "registration socket was removed; created it again"
-        ]
+        assert caplog.messages == ["registration socket was removed; created it again"]
         assert kept.problems == []
 
     async def test_a_removed_directory_is_created_and_locked_again(self, kept: Kept) -> None:

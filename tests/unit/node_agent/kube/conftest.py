@@ -1,4 +1,4 @@
-"""The agent's client of the API server that a file's fixture `server` plays."""
+"""The agent's client of the API server that a test file's class `Server` plays."""
 
 from collections.abc import AsyncIterator
 
@@ -7,6 +7,12 @@ from nodedevice_agent.kube.client import KubeClient
 from nodedevice_common.api_connections import Sender
 
 from tests.fakes.api_client import client_of
+
+
+@pytest.fixture
+def server(request: pytest.FixtureRequest) -> Sender:
+    made: Sender = request.module.Server()
+    return made
 
 
 @pytest.fixture

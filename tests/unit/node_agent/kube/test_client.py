@@ -25,12 +25,12 @@ from tests.fakes.api_answers import Answer, json_answer
 from tests.fakes.api_client import SERVER
 from tests.fakes.background import background
 from tests.fakes.virtual_time import virtual_time
+from tests.unit.node_agent.kube.one_object import PATIENCE_SECONDS
 from tests.unit.node_agent.kube.status_source import FixedStatus
+from tests.unit.node_agent.kube.test_watches import RecordedEvents, watched
 
 LOST = ("WARNING", "API server unreachable; retrying")
 BACK = ("INFO", "API server reachable again")
-# Far above anything seen, so that it ends a test that hangs and decides nothing else.
-PATIENCE_SECONDS = 3600.0
 # retries pause
 pytestmark = virtual_time
 REFUSED = Broken("Connection refused")
@@ -60,34 +60,17 @@ class Server(api_answers.Server):
                 await asyncio.sleep(1)
 
 
-@pytest.fixture
-def server() -> Server:
-    return Server()
-
-
 def logged(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
     """Level and text of the lines at the default level."""
     ours = [r for r in caplog.records if r.name.startswith("nodedevice_agent") and r.levelno >= logging.INFO]
     return [(record.levelname, record.getMessage()) for record in ours]
 
 
-class IgnoredEvents:
-    """An EventHandler."""
-
-    known_version = 0
-
-    def synced(self, objects: list[PodObject], version: int) -> None: ...
-
-    def updated(self, found: PodObject) -> None: ...
-
-    def deleted(self, found: PodObject) -> None: ...
-
-
 async def every_request(cluster: KubeClient) -> None:
     """Every part of the agent that retries requests."""
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(until_done(lambda: cluster.node_uid("n1")))
-        tasks.create_task(Watches(cluster).follow("pods", PodObject, {}, IgnoredEvents()))
+        tasks.create_task(Watches(cluster).follow("pods", PodObject, {}, RecordedEvents()))
         tasks.create_task(LeaseKeeper(cluster, "ns", "n1", "me", Rejections(), AgentHealth()).run())
         for name in ("example.com/a", "example.com/b"):
             tasks.create_task(NodeDeviceSync(FixedStatus(cluster), name).run())
@@ -102,8 +85,8 @@ async def test_a_lost_connection_is_logged_once_with_the_address_and_once_when_i
         assert logged(caplog) == [LOST]
         assert SERVER in {record.__dict__.get("server") for record in caplog.records}
     server.respond(200)
-    await cluster.node_uid("n1")
-    await cluster.node_uid("n1")
+    for _ in range(2):
+        await cluster.node_uid("n1")
     assert logged(caplog) == [LOST, BACK]
 
 
@@ -112,9 +95,7 @@ async def test_pauses_grow_until_an_error_that_the_caller_handles() -> None:
 
     async def once() -> None:
         attempts.append(asyncio.get_running_loop().time())
-        raise (
-            Unavailable("watching", "pods", "lost") if len(attempts) < 12 else Gone("watching", "pods", "too old", 410)
-        )
+        raise Unavailable("watching", "pods", "lost") if len(attempts) < 12 else Gone("watching", "pods", "old", 410)
 
     with pytest.raises(Gone):
         await until_done(once, but=Gone)
@@ -154,14 +135,8 @@ async def test_a_list_without_resource_version_is_used_not_watched(cluster: Kube
     server.respond(200)
     assert await cluster.list(PodObject, {}) == ([], "")
     with pytest.raises(InvalidResponse, match="the list has no resource version"):
-        await WatchLoop(Watches(cluster), PodObject, {}, IgnoredEvents()).list_and_watch()
+        await WatchLoop(Watches(cluster), PodObject, {}, RecordedEvents()).list_and_watch()
     assert server.asked == 2
-
-
-async def watched(cluster: KubeClient) -> None:
-    async with cluster.watch(PodObject, {}, "1", 10) as events:
-        async for _ in events:
-            pass
 
 
 ANY: Final[dict[str, Callable[[KubeClient], Awaitable[object]]]] = {

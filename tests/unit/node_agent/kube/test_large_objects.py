@@ -34,11 +34,6 @@ class Server(api_answers.Server):
         return json_answer({"metadata": metadata, "items": self.slices[first : first + size]})
 
 
-@pytest.fixture
-def server() -> Server:
-    return Server()
-
-
 async def test_a_list_with_fields_is_one_request_without_a_limit(server: Server, cluster: KubeClient) -> None:
     """With a limit the API server uses no index, and walks all objects of the cluster for each page."""
     found, version = await cluster.list(ResourceSliceObject, {"spec.nodeName": NODE})

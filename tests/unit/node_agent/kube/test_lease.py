@@ -30,6 +30,12 @@ LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/agents/leases"
 NO_ROUTE: Final = Broken("no route")
 
 
+def a_lease(holder: str, version: int = 50, renewed: str = BEFORE, **metadata: Any) -> Json:
+    spec = {"holderIdentity": holder, "leaseDurationSeconds": 5, "acquireTime": BEFORE, "renewTime": renewed}
+    named = {"name": "n1", "namespace": "agents", "resourceVersion": str(version), **metadata}
+    return {"metadata": named, "spec": spec}
+
+
 class Server(api_answers.Server):
     """One Lease, or none. fails: for each request. forbids: a write. reads: their number. writes: the metadata of each."""
 
@@ -39,13 +45,6 @@ class Server(api_answers.Server):
         self.forbids: Callable[[Json], bool] = lambda metadata: False
         self.reads = 0
         self.writes: list[Json] = []
-
-    def holds(self, holder: str, version: int = 50, renewed: str = BEFORE, **metadata: Any) -> None:
-        spec = {"holderIdentity": holder, "leaseDurationSeconds": 5, "acquireTime": BEFORE, "renewTime": renewed}
-        self.found = {
-            "metadata": {"name": "n1", "namespace": "agents", "resourceVersion": str(version), **metadata},
-            "spec": spec,
-        }
 
     def answer(self, request: Request) -> Answer:
         if isinstance(self.fails, Broken):
@@ -85,11 +84,6 @@ class Server(api_answers.Server):
         return found
 
 
-@pytest.fixture
-def server() -> Server:
-    return Server()
-
-
 def keeper_of(
     cluster: KubeClient, health: AgentHealth | None = None, rejections: Rejections | None = None
 ) -> LeaseKeeper:
@@ -97,21 +91,12 @@ def keeper_of(
     return LeaseKeeper(cluster, "agents", "n1", OURS, rejections or Rejections(clock), health or AgentHealth(), clock)
 
 
-# -- the object ---------------------------------------------------------------------------------------------------------------
-
-
 async def test_where_there_is_none_it_is_created_as_the_nodes(cluster: KubeClient, server: Server) -> None:
     keeper = keeper_of(cluster)
     keeper.report_configs("configs", is_refused=False)
     await keeper.acquire()
-    assert server.metadata == {
-        "name": "n1",
-        "namespace": "agents",
-        "ownerReferences": [NODE],
-        "annotations": {CONFIGS_ANNOTATION: "configs"},
-        "labels": {},
-        "resourceVersion": "101",
-    }
+    named = {"name": "n1", "namespace": "agents", "labels": {}, "resourceVersion": "101"}
+    assert server.metadata == named | {"ownerReferences": [NODE], "annotations": {CONFIGS_ANNOTATION: "configs"}}
     found = server.lease
     assert (found.holder, found.duration_seconds, found.acquired) == (OURS, AGENT_LEASE_SECONDS, found.renewed)
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", found.renewed)
@@ -120,7 +105,7 @@ async def test_where_there_is_none_it_is_created_as_the_nodes(cluster: KubeClien
 @virtual_time
 async def test_one_that_is_there_keeps_what_is_not_ours(cluster: KubeClient, server: Server) -> None:
     annotations = {"team": "x", REFUSALS_ANNOTATION: "old", CONFIGS_ANNOTATION: "old"}
-    server.holds(PREDECESSOR, ownerReferences=[{**NODE, "uid": "uid-0"}, OTHER], annotations=annotations)
+    server.found = a_lease(PREDECESSOR, ownerReferences=[{**NODE, "uid": "uid-0"}, OTHER], annotations=annotations)
     rejections = Rejections(asyncio.get_running_loop().time)
     keeper = keeper_of(cluster, rejections=rejections)
     await keeper.acquire()
@@ -138,9 +123,6 @@ async def test_one_that_is_there_keeps_what_is_not_ours(cluster: KubeClient, ser
     assert (server.reads, len(server.writes)) == (1, 2)
 
 
-# -- who holds it -------------------------------------------------------------------------------------------------------------
-
-
 @virtual_time
 @pytest.mark.parametrize(
     ("holder", "version", "is_taken"),
@@ -155,11 +137,11 @@ async def test_one_that_is_there_keeps_what_is_not_ours(cluster: KubeClient, ser
 async def test_a_lease_that_another_takes_ends_the_agent_unless_the_server_was_restored(
     cluster: KubeClient, server: Server, holder: str, version: int, is_taken: bool
 ) -> None:
-    server.holds(PREDECESSOR, 100)
+    server.found = a_lease(PREDECESSOR, 100)
     keeper = keeper_of(cluster)
     await keeper.acquire()
     assert server.lease.holder == OURS
-    server.holds(holder, version)
+    server.found = a_lease(holder, version)
     if is_taken:
         async with background(keeper.run()):
             await asyncio.sleep(RENEW_SECONDS * 2)
@@ -180,14 +162,14 @@ def test_each_process_is_a_holder_of_its_own() -> None:
 async def test_another_agents_is_waited_for_until_it_has_expired(
     cluster: KubeClient, server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
-    server.holds(STRANGER)
+    server.found = a_lease(STRANGER)
     health = AgentHealth("lease")
     clock = asyncio.get_running_loop().time
     acquiring = asyncio.create_task(keeper_of(cluster, health).acquire())
     for seconds in range(1, 20):
         await asyncio.sleep(1)
         assert f"lease agents/n1 is held by another agent ({STRANGER})" in health.ready()[1]
-        server.holds(STRANGER, renewed=f"2026-01-01T00:00:{seconds:02}.000000Z")
+        server.found = a_lease(STRANGER, renewed=f"2026-01-01T00:00:{seconds:02}.000000Z")
     assert not acquiring.done(), "it was renewed"
     began = clock()
     await acquiring
@@ -198,9 +180,6 @@ async def test_another_agents_is_waited_for_until_it_has_expired(
     [record] = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert record.message == "another agent holds the lease; waiting until it expires"
     assert vars(record)["lease"] == "n1"
-
-
-# -- failures -----------------------------------------------------------------------------------------------------------------
 
 
 @virtual_time
@@ -215,41 +194,25 @@ async def test_without_an_answer_the_agent_starts_and_tries_on(cluster: KubeClie
     assert server.lease.holder == OURS
 
 
-def lost(server: Server) -> None:
-    server.fails = NO_ROUTE
-
-
-def refused(server: Server) -> None:
-    server.fails = 401
-
-
-def changed(server: Server) -> None:
-    server.metadata["resourceVersion"] = "70"
-
-
-def deleted(server: Server) -> None:
-    server.found = None
-
-
 @virtual_time
 @pytest.mark.parametrize(
-    ("happens", "problem"),
+    ("state", "problem"),
     [
-        (lost, "the lease cannot be renewed"),
-        (changed, "the lease cannot be renewed"),
-        (deleted, "the lease cannot be renewed"),
-        (refused, "rejects the credentials"),
+        pytest.param({"fails": NO_ROUTE}, "the lease cannot be renewed", id="lost"),
+        pytest.param({"found": a_lease(OURS, 70)}, "the lease cannot be renewed", id="changed"),
+        pytest.param({"found": None}, "the lease cannot be renewed", id="deleted"),
+        pytest.param({"fails": 401}, "rejects the credentials", id="refused"),
     ],
 )
 async def test_a_renewal_that_fails_is_shown_and_made_soon_again(
-    cluster: KubeClient, server: Server, happens: Callable[[Server], None], problem: str
+    cluster: KubeClient, server: Server, state: dict[str, Any], problem: str
 ) -> None:
-    server.holds(PREDECESSOR)
+    server.found = a_lease(PREDECESSOR)
     health = AgentHealth("api server")
     keeper = keeper_of(cluster, health)
     await keeper.acquire()
     assert health.ready()[0]
-    happens(server)
+    vars(server).update(state)
     async with background(keeper.run()):
         # the longest pause before a renewal
         await asyncio.sleep(RENEW_SECONDS + 0.5)
@@ -259,9 +222,6 @@ async def test_a_renewal_that_fails_is_shown_and_made_soon_again(
         await asyncio.sleep(5)
         assert len(server.writes) == 2
         assert health.ready()[0]
-
-
-# -- what it reports ----------------------------------------------------------------------------------------------------------
 
 
 @virtual_time
@@ -283,7 +243,7 @@ async def test_reports_that_a_policy_forbids_stop_no_renewal(cluster: KubeClient
 async def test_a_refused_configuration_is_labelled_at_once_and_the_label_goes_with_it(
     cluster: KubeClient, server: Server
 ) -> None:
-    server.holds("", labels={"team": "a"})
+    server.found = a_lease("", labels={"team": "a"})
     keeper = keeper_of(cluster)
     async with background(keeper.run()):
         await asyncio.sleep(1)

@@ -34,6 +34,8 @@ from tests.unit.node_agent.kube.test_contention import RESTORED
 NAME = node_device_name("n1", GPU)
 OWNER = {"kind": "Node", "name": "n1"}
 CREATE = ("create", ("n1", "uid"), GPU)
+STATUS = ("status", NAME, 1)
+OWNER_RESTORED = "NodeDevice owner reference restored"
 CORDONED = {"cordonedDevices": [{"id": "d0"}]}
 
 
@@ -70,16 +72,24 @@ class Objects(FakeCluster):
 
 
 class Visited(FixedStatus):
-    """Of an object that is visited. cordons: the UID, and the devices in the spec."""
+    """Of an object that is visited. cordons: the UID, and the devices in the spec.
+
+    is_on_disk: whether all that is shown is; it is once that was waited for.
+    """
 
     def __init__(self, objects: FakeCluster, total: int = 1) -> None:
         super().__init__(cast(KubeClient, objects), total=total)
         self.cordons: list[tuple[str, set[str]]] = []
         self.is_forgotten = False
+        self.is_on_disk = True
         # statuses so far
         self.made = 0
 
+    async def saved(self) -> None:
+        self.is_on_disk = True
+
     def status_maker(self, resource_name: str, observed: NodeDeviceStatus, wall_time: str) -> StatusMaker:
+        assert self.is_on_disk
         self.made += 1
         return super().status_maker(resource_name, observed, wall_time)
 
@@ -110,27 +120,17 @@ async def all_is_done() -> None:
 @pytest.mark.parametrize(
     ("found", "requests", "event"),
     [
-        pytest.param(None, [CREATE, ("status", NAME, 1)], "NodeDevice created", id="none"),
-        pytest.param(an_object(None), [("status", NAME, 1)], None, id="one without a status"),
-        pytest.param(an_object(7), [("status", NAME, 1)], None, id="another status"),
+        pytest.param(None, [CREATE, STATUS], "NodeDevice created", id="none"),
+        pytest.param(an_object(None), [STATUS], None, id="one without a status"),
+        pytest.param(an_object(7), [STATUS], None, id="another status"),
         pytest.param(an_object(1), [], None, id="as it is"),
         pytest.param(an_object(1, 10, {"kind": "Pod", "name": "n1"}, OWNER), [], None, id="two owners"),
-        *(
-            pytest.param(
-                an_object(1, 10, owner),
-                [CREATE, ("status", NAME, 1)],
-                "NodeDevice owner reference restored",
-                id=f"of another {owner['kind']}",
-            )
-            for owner in ({"kind": "Node", "name": "n2"}, {"kind": "Pod", "name": "n1"})
-        ),
+        pytest.param(an_object(1, 10, {**OWNER, "name": "n2"}), [CREATE, STATUS], OWNER_RESTORED, id="of another Node"),
+        pytest.param(an_object(1, 10, {**OWNER, "kind": "Pod"}), [CREATE, STATUS], OWNER_RESTORED, id="of a Pod"),
     ],
 )
 async def test_only_what_differs_is_written(
-    found: NodeDeviceObject | None,
-    requests: list[tuple[Any, ...]],
-    event: str | None,
-    caplog: pytest.LogCaptureFixture,
+    found: NodeDeviceObject | None, requests: list[tuple[Any, ...]], event: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     objects = Objects(found)
@@ -149,8 +149,7 @@ async def test_one_that_is_deleted_a_moment_before_is_created_again_if_it_is_nee
     source = Visited(objects)
     source.is_forgotten = is_forgotten
     await NodeDeviceSync(source, GPU).visit()
-    status = ("status", NAME, 1)
-    assert objects.requests == ([status] if is_forgotten else [status, CREATE, status])
+    assert objects.requests == ([STATUS] if is_forgotten else [STATUS, CREATE, STATUS])
 
 
 class Unsettled(RecordOnly):
@@ -177,23 +176,10 @@ async def test_after_a_start_the_last_status_stays_until_all_is_known(
     assert (status is not None) is is_written
 
 
-class Unsaved(Visited):
-    """is_on_disk: whether all that is shown is; it is once that was waited for."""
-
-    is_on_disk = True
-
-    async def saved(self) -> None:
-        self.is_on_disk = True
-
-    def status_maker(self, resource_name: str, observed: NodeDeviceStatus, wall_time: str) -> StatusMaker:
-        assert self.is_on_disk
-        return super().status_maker(resource_name, observed, wall_time)
-
-
 class Registering(Objects):
     """While the object is created, its plugin lists another device, and a pod gets it."""
 
-    source: Unsaved
+    source: Visited
 
     async def create_node_device(self, node: tuple[str, str], resource_name: str) -> NodeDeviceObject:
         self.source.status, self.source.is_on_disk = NodeDeviceStatus(total=4), False
@@ -202,7 +188,7 @@ class Registering(Objects):
 
 async def test_the_first_status_has_what_came_while_the_object_was_created() -> None:
     objects = Registering(None)
-    objects.source = Unsaved(objects)
+    objects.source = Visited(objects)
     await NodeDeviceSync(objects.source, GPU).visit()
     assert objects.requests == [CREATE, ("status", NAME, 4)]
 
@@ -364,7 +350,7 @@ async def test_an_edit_is_counted_once_until_it_is_undone(caplog: pytest.LogCapt
         assert edits(caplog) == 1
     objects.found = an_object(8)
     await sync.visit()
-    assert (objects.requests, edits(caplog)) == ([("status", NAME, 1)], 1)
+    assert (objects.requests, edits(caplog)) == ([STATUS], 1)
     # of before that write
     sync.updated(an_object(9, 49))
     assert edits(caplog) == 1

@@ -9,27 +9,10 @@ from nodedevice_agent.kube import responses
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.objects import NodeDeviceConfigObject, NodeDeviceObject, NodeMetadataObject
 from nodedevice_agent.kube.pod_objects import PodObject, from_api
-from nodedevice_common.api_connections import Request
 from nodedevice_kube.api_errors import Forbidden, InvalidResponse
 
-from tests.fakes import api_answers
-from tests.fakes.api_answers import Answer
 from tests.unit.common.test_decoding import nested
-
-
-class Server(api_answers.Server):
-    """The same to each request; a watch gets it as its lines."""
-
-    body = b""
-    status = 200
-
-    def answer(self, request: Request) -> Answer:
-        return Answer(self.body, status=self.status)
-
-
-@pytest.fixture
-def server() -> Server:
-    return Server()
+from tests.unit.node_agent.kube.test_requests import Server
 
 
 def an_object(name: str, depth: int = 1, spec: str = "{}") -> str:
@@ -74,9 +57,7 @@ async def test_lists_and_watches(cluster: KubeClient, server: Server, kind: Any)
         assert [one.metadata.name async for _, one in events] == ["a", "deep", "z"]
 
 
-ODD: Final = an_object(
-    "odd", 1, '{"containers":[{"name":"main","env":7,"resources":{"limits":{"example.com/gpu":"2"}}}]}'
-)
+ODD: Final = an_object("odd", 1, '{"containers":[{"name":"main","env":7,"resources":{"limits":{"a.com/b":"2"}}}]}')
 
 
 async def test_a_pod_of_another_form_is_known_by_its_name(
@@ -92,12 +73,9 @@ async def test_a_pod_of_another_form_is_known_by_its_name(
     pods = [from_api(pod) for pod in found]
     assert [(pod.name, pod.uid, len(pod.containers)) for pod in pods[1:]] == [("odd", "uid-odd", 0)] * 2
     [line] = [record for record in caplog.records if record.levelno == logging.ERROR]
-    assert (line.message, line.__dict__["object"], line.__dict__["namespace"]) == (
-        "cannot decode object; skipping it",
-        "odd",
-        "ns",
-    )
-    assert "kubectl delete pods odd -n ns" in line.__dict__["remedy"]
+    assert line.message == "cannot decode object; skipping it"
+    assert (vars(line)["object"], vars(line)["namespace"]) == ("odd", "ns")
+    assert "kubectl delete pods odd -n ns" in vars(line)["remedy"]
 
 
 async def test_one_that_is_too_long_is_known_by_its_name_and_its_neighbours_are_read(
@@ -106,9 +84,8 @@ async def test_one_that_is_too_long_is_known_by_its_name_and_its_neighbours_are_
     monkeypatch.setattr(responses, "MOST_OBJECT_BYTES", 32 * 1024)
     server.body = a_list(an_object("a"), an_object("long", 1, f'"{"x" * 40_000}"'), an_object("z"))
     found, _ = await cluster.list(PodObject, {})
-    assert [(pod.metadata.name, pod.metadata.namespace, pod.metadata.uid) for pod in found] == [
-        (name, "ns", f"uid-{name}") for name in ("a", "long", "z")
-    ]
+    known = [(pod.metadata.name, pod.metadata.namespace, pod.metadata.uid) for pod in found]
+    assert known == [(name, "ns", f"uid-{name}") for name in ("a", "long", "z")]
     [line] = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert (line.__dict__["object"], line.__dict__["error"]) == ("long", "it is longer than 0 MiB")
     with pytest.raises(InvalidResponse, match="it is longer than"):

@@ -23,6 +23,7 @@ from prometheus_client import generate_latest
 
 from tests.fakes.virtual_time import later, virtual_time
 from tests.unit.node_agent.devicemanager.scenario import Scenario, happen, pod
+from tests.unit.node_agent.kube.one_object import FakeCluster
 from tests.unit.node_agent.kube.status_source import ManagerOnly
 from tests.unit.node_agent.kube.test_to_park import LAST, NAMES, gone
 
@@ -30,15 +31,15 @@ from tests.unit.node_agent.kube.test_to_park import LAST, NAMES, gone
 A_ROUND = VISIT_SECONDS + 2
 
 
-class Objects:
+class Objects(FakeCluster):
     """Of an API server. requests: verbs and names of lists and watches. open: names of watches that are."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.version = 10
         self.by_name: dict[str, NodeDeviceObject] = {}
         self.requests: list[tuple[float, str, str]] = []
         self.open: set[str] = set()
-        self.fails: Exception | None = None
         self.is_up = asyncio.Event()
         self.is_up.set()
         for name in NAMES:
@@ -46,12 +47,8 @@ class Objects:
 
     def write(self, name: str, **spec: Any) -> None:
         self.version += 1
-        metadata = OwnedMetadata(
-            name=name,
-            uid=f"uid of {name}",
-            resourceVersion=str(self.version),
-            ownerReferences=[{"kind": "Node", "name": "n1"}],
-        )
+        owners, version = [{"kind": "Node", "name": "n1"}], str(self.version)
+        metadata = OwnedMetadata(name=name, uid=f"uid of {name}", resourceVersion=version, ownerReferences=owners)
         status = self.by_name[name].status if name in self.by_name else {}
         self.by_name[name] = NodeDeviceObject(metadata=metadata, spec=spec, status=status)
 
@@ -76,16 +73,10 @@ class Objects:
         self.requests.append((asyncio.get_running_loop().time(), "watch", name))
         self.open.add(name)
         try:
-            yield self._silence()
+            # nothing comes over it
+            yield self._events_of_watch()
         finally:
             self.open.remove(name)
-
-    async def _silence(self) -> AsyncIterator[tuple[str, NodeDeviceObject]]:
-        await asyncio.Event().wait()
-        yield "BOOKMARK", NodeDeviceObject()
-
-    async def node_uid(self, name: str) -> str:
-        return "uid"
 
     async def create_node_device(self, node: tuple[str, str], resource_name: str) -> NodeDeviceObject:
         name = node_device_name(node[0], resource_name)
@@ -141,6 +132,11 @@ class Node:
             if isinstance(effect, Publish):
                 self.publisher.publish(effect.resource_name)
 
+    def serve(self, name: str) -> None:
+        """Its plugin is back, with a device."""
+        self.happens("connected", name, 99, PluginOptions())
+        self.happens("listed", name, 99, accept([Device("d0")]))
+
     def requests_of(self, name: str) -> list[str]:
         return [verb for _, verb, of in self.objects.requests if of == node_device_name("n1", name)]
 
@@ -184,15 +180,13 @@ async def test_what_is_parked_has_no_watch_and_is_read_now_and_then() -> None:
 @virtual_time
 async def test_it_has_no_metrics_and_has_them_again_once_it_is_served() -> None:
     async with watching() as made:
-        made.happens("connected", NAMES[0], 98, PluginOptions())
-        made.happens("listed", NAMES[0], 98, accept([Device("d0")]))
+        made.serve(NAMES[0])
         made.publisher.park()
         for seconds in (1, A_ROUND):
             await asyncio.sleep(seconds)
             assert f'resource_name="{NAMES[0]}"' in generate_latest().decode()
             assert f'resource_name="{LAST}"' not in generate_latest().decode()
-        made.happens("connected", LAST, 99, PluginOptions())
-        made.happens("listed", LAST, 99, accept([Device("d0")]))
+        made.serve(LAST)
         await asyncio.sleep(1)
         assert f'resource_name="{LAST}"' in generate_latest().decode()
 
@@ -210,17 +204,6 @@ async def test_parked_ones_count_among_those_of_which_there_are_only_so_many(mon
         del made.objects.by_name[node_device_name("n1", LAST)]
         await asyncio.sleep(A_ROUND)
         assert made.is_watched(new)
-
-
-@virtual_time
-async def test_a_cordon_on_it_is_known_at_a_visit_and_then_it_is_watched() -> None:
-    async with node() as made:
-        made.objects.write(node_device_name("n1", LAST), cordonedDevices=[{"id": "d0", "reason": "broken"}])
-        await asyncio.sleep(A_ROUND)
-        assert made.scenario.manager.resources[LAST].use.cordons == {"d0"}
-        made.publisher.park()
-        await asyncio.sleep(1)
-        assert made.is_watched(LAST)
 
 
 @virtual_time
@@ -252,8 +235,7 @@ async def test_cordons_from_before_its_plugin_came_back_are_known_before_anythin
     async with node() as made:
         made.objects.write(node_device_name("n1", LAST), cordonedDevices=cordoned)
         made.objects.is_up.clear()
-        made.happens("connected", LAST, 99, PluginOptions())
-        made.happens("listed", LAST, 99, accept([Device("d0")]))
+        made.serve(LAST)
         made.happens("pod_events.seen", pod("u", Container("c", limits={LAST: 1})))
         await asyncio.sleep(1)
         assert made.requests_of(LAST) == ["list"]
@@ -265,12 +247,15 @@ async def test_cordons_from_before_its_plugin_came_back_are_known_before_anythin
 
 
 @virtual_time
-async def test_an_api_server_that_does_not_answer_ends_nothing() -> None:
+async def test_a_cordon_on_it_is_known_at_the_first_visit_that_is_answered_and_then_it_is_watched() -> None:
     async with node() as made:
         made.objects.fails = Unavailable("listing", "x", "no answer")
-        made.objects.write(node_device_name("n1", LAST), cordonedDevices=[{"id": "d0"}])
+        made.objects.write(node_device_name("n1", LAST), cordonedDevices=[{"id": "d0", "reason": "broken"}])
         await asyncio.sleep(3 * A_ROUND)
         assert made.publisher.is_parked(LAST)
         made.objects.fails = None
         await asyncio.sleep(A_ROUND)
         assert made.scenario.manager.resources[LAST].use.cordons == {"d0"}
+        made.publisher.park()
+        await asyncio.sleep(1)
+        assert made.is_watched(LAST)

@@ -5,10 +5,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from nodedevice_agent.devicemanager.pods import MAX_SETTINGS, NO_SETTINGS, Pod
+from nodedevice_agent.devicemanager.pods import MAX_SETTINGS, NO_SETTINGS
 from nodedevice_agent.kube.pod_objects import MAX_REQUESTS, from_api, seen
 
-from tests.unit.node_agent.kube.test_pods import GPU, container, pod
+from tests.unit.node_agent.kube.test_pods import GPU, container, of_one_container, pod
 
 
 def size(value: object) -> int:
@@ -21,26 +21,16 @@ def size(value: object) -> int:
     return sys.getsizeof(value) + sum(map(size, parts))
 
 
-def kept(**more: Any) -> Pod:
-    return from_api(pod({"containers": [container("main", {GPU: "1"}, **more)]}))
+MOUNTS = [{"mountPath": f"/{n:06}"} for n in range(30_000)]
+VARIABLES = [{"name": f"V{n:06}"} for n in range(65_000)]
 
 
 @pytest.mark.parametrize(
     "spec",
     [
         pytest.param({"containers": [container(f"c{n}") for n in range(9_000)]}, id="containers"),
-        pytest.param(
-            {"containers": [container("c", {GPU: "1"}, env=[{"name": f"V{n:06}"} for n in range(65_000)])]},
-            id="variables",
-        ),
-        pytest.param(
-            {
-                "containers": [
-                    container("c", {GPU: "1"}, volumeMounts=[{"mountPath": f"/{n:06}"} for n in range(30_000)])
-                ]
-            },
-            id="mounts",
-        ),
+        pytest.param({"containers": [container("c", {GPU: "1"}, env=VARIABLES)]}, id="variables"),
+        pytest.param({"containers": [container("c", {GPU: "1"}, volumeMounts=MOUNTS)]}, id="mounts"),
         pytest.param({"containers": [container("c", {GPU: "1"}, args=["$(A)"] * 200_000)]}, id="arguments"),
         pytest.param({"containers": [container("c", {f"v.com/r{n:06}": "1" for n in range(50_000)})]}, id="resources"),
         pytest.param(
@@ -66,20 +56,15 @@ def test_a_pod_of_too_many_requests_has_none_and_says_so(caplog: pytest.LogCaptu
 
 @pytest.mark.parametrize("count", [MAX_SETTINGS, MAX_SETTINGS + 1])
 def test_more_variables_than_are_kept(count: int) -> None:
-    [found] = kept(env=[{"name": f"V{n}"} for n in range(count)]).containers
-    assert found.settings.is_whole is (count == MAX_SETTINGS)
-    assert len(found.settings.envs) == (MAX_SETTINGS if found.settings.is_whole else 0)
+    found = of_one_container(env=[{"name": f"V{n}"} for n in range(count)]).settings
+    assert found.is_whole is (count == MAX_SETTINGS)
+    assert len(found.envs) == (MAX_SETTINGS if found.is_whole else 0)
 
 
 def test_what_is_set_twice_counts_once() -> None:
-    [found] = kept(env=[{"name": "A"}] * 5_000, volumeMounts=[{"mountPath": "/a/../b"}, {"mountPath": "/b"}]).containers
-    assert ({*found.settings.envs}, {*found.settings.paths}, found.settings.is_whole) == ({"A"}, {"/b"}, True)
-
-
-@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-def test_of_a_pod_that_has_ended_its_name_is_kept(phase: str) -> None:
-    found = from_api(pod({"containers": [container("c", {GPU: "1"})]}, status={"phase": phase}))
-    assert (found.has_ended, found.containers) == (True, ())
+    mounts = [{"mountPath": "/a/../b"}, {"mountPath": "/b"}]
+    found = of_one_container(env=[{"name": "A"}] * 5_000, volumeMounts=mounts).settings
+    assert ({*found.envs}, {*found.paths}, found.is_whole) == ({"A"}, {"/b"}, True)
 
 
 def test_lists_of_a_container_without_requests_are_not_read() -> None:

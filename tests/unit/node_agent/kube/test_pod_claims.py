@@ -2,14 +2,20 @@
 
 from typing import Any
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 from nodedevice_agent.devicemanager.pods import ClaimUse, PodClaims, UnhealthyDevice
-from nodedevice_agent.kube.pod_objects import PodObject, from_api
+from nodedevice_agent.kube.pod_objects import from_api
 from nodedevice_common.text import MAX_SHOWN
 
+from tests.unit.node_agent.kube.test_pods import pod
+
 READY = {"phase": "Pending", "conditions": [{"type": "PodReadyToStartContainers", "status": "True"}]}
+GONE = {"phase": "Running", "conditions": [{"type": "PodReadyToStartContainers", "status": "False"}]}
 MADE = {"resourceClaimStatuses": [{"name": "made", "resourceClaimName": "p-made-x7"}]}
+NOT_NEEDED = {"resourceClaimStatuses": [{"name": "made"}]}
+PLAIN = {"containers": [{"name": "c"}]}
+GPU, EXTENDED = "example.com/gpu", "p-extended-resources-x"
 
 
 def container(name: str, *claims: str) -> dict[str, Any]:
@@ -24,8 +30,7 @@ def spec(*containers: Any, init: tuple[Any, ...] = ()) -> dict[str, Any]:
 
 
 def claims(spec: Any, **status: Any) -> PodClaims | None:
-    body = {"metadata": {"name": "p", "namespace": "n", "uid": "u"}, "spec": spec, "status": status}
-    return from_api(msgspec.json.decode(msgspec.json.encode(body), type=PodObject)).claims
+    return from_api(pod(spec, status=status)).claims
 
 
 def uses(spec: Any, **status: Any) -> tuple[ClaimUse, ...]:
@@ -33,7 +38,7 @@ def uses(spec: Any, **status: Any) -> tuple[ClaimUse, ...]:
     return () if found is None else found.uses
 
 
-def extended(*mappings: tuple[str, str, str], claim: str = "p-extended-resources-x") -> dict[str, Any]:
+def extended(*mappings: tuple[str, str, str], claim: str = EXTENDED) -> dict[str, Any]:
     keys = ("containerName", "requestName", "resourceName")
     mapped = [dict(zip(keys, mapping, strict=True)) for mapping in mappings]
     return {"extendedResourceClaimStatus": {"resourceClaimName": claim, "requestMappings": mapped}}
@@ -42,14 +47,12 @@ def extended(*mappings: tuple[str, str, str], claim: str = "p-extended-resources
 @pytest.mark.parametrize(
     ("found", "expected"),
     [
-        pytest.param(uses({"containers": [{"name": "c"}]}), [], id="no claims"),
+        pytest.param(uses(PLAIN), [], id="no claims"),
         pytest.param(uses(spec(container("c"))), [], id="claims of no container"),
         pytest.param(uses(spec(container("c", "own"))), [ClaimUse("c", "shared")], id="by name"),
         pytest.param(uses(spec(container("c", "made")), **MADE), [ClaimUse("c", "p-made-x7")], id="of a template"),
         pytest.param(uses(spec(container("c", "made", "own"))), [ClaimUse("c", "shared")], id="not made yet"),
-        pytest.param(
-            uses(spec(container("c", "made")), resourceClaimStatuses=[{"name": "made"}]), [], id="none is needed"
-        ),
+        pytest.param(uses(spec(container("c", "made")), **NOT_NEEDED), [], id="none is needed"),
         pytest.param(uses(spec(container("c", "other"))), [], id="a claim that the pod does not have"),
         pytest.param(uses(spec(container("c", "own:r"))), [ClaimUse("c", "shared", "r")], id="one request"),
         pytest.param(uses(spec(container("c", "own:r/a"))), [ClaimUse("c", "shared", "r")], id="an alternative"),
@@ -58,16 +61,10 @@ def extended(*mappings: tuple[str, str, str], claim: str = "p-extended-resources
             [ClaimUse("a", "shared"), ClaimUse("b", "shared"), ClaimUse("i", "shared")],
             id="each container once, sorted",
         ),
+        pytest.param(uses(PLAIN, **extended(("c", "r", GPU))), [ClaimUse("c", EXTENDED, "r", GPU)], id="extended"),
+        pytest.param(uses(PLAIN, **extended(("c", "r", GPU), claim="")), [], id="extended, without a claim"),
         pytest.param(
-            uses({"containers": [{"name": "c"}]}, **extended(("c", "container-0-request-0", "example.com/gpu"))),
-            [ClaimUse("c", "p-extended-resources-x", "container-0-request-0", "example.com/gpu")],
-            id="by an extended resource",
-        ),
-        pytest.param(
-            uses({"containers": [{"name": "c"}]}, **extended(("c", "r", "e.com/g"), claim="")), [], id="without a claim"
-        ),
-        pytest.param(
-            uses({"containers": [{"name": "c"}]}, **extended(("c", "r", "e" * 308), ("c", "s", "e" * 309), claim="x")),
+            uses(PLAIN, **extended(("c", "r", "e" * 308), ("c", "s", "e" * 309), claim="x")),
             [ClaimUse("c", "x", "r", "e" * 308), ClaimUse("c", "x", "s")],
             id="a name that no resource has",
         ),
@@ -85,11 +82,7 @@ def test_uses(found: tuple[ClaimUse, ...], expected: list[ClaimUse]) -> None:
         pytest.param({"phase": ""}, False, id="no phase"),
         pytest.param(READY, True, id="with a sandbox"),
         pytest.param({"phase": "Running"}, True, id="running, of an old kubelet"),
-        pytest.param(
-            {"phase": "Running", "conditions": [{"type": "PodReadyToStartContainers", "status": "False"}]},
-            False,
-            id="its sandbox is gone",
-        ),
+        pytest.param(GONE, False, id="its sandbox is gone"),
         pytest.param({"phase": "Pending", "conditions": [{"type": "Ready", "status": "True"}]}, False, id="another"),
     ],
 )
@@ -107,17 +100,17 @@ def health(name: str, health: str = "Unhealthy", resource: str = "v.com/c=0", me
     }
 
 
+SICK = UnhealthyDevice("c", "shared", "v.com/c=0")
+HOT = replace(SICK, message="hot very")
+
+
 @pytest.mark.parametrize(
     ("status", "expected"),
     [
-        pytest.param(health("claim:own"), [UnhealthyDevice("c", "shared", "v.com/c=0")], id="by name"),
-        pytest.param(health("claim:made"), [UnhealthyDevice("c", "p-made-x7", "v.com/c=0")], id="of a template"),
-        pytest.param(health("claim:own/r"), [UnhealthyDevice("c", "shared", "v.com/c=0")], id="of a request"),
-        pytest.param(
-            health("claim:own", message="hot\nvery"),
-            [UnhealthyDevice("c", "shared", "v.com/c=0", "hot very")],
-            id="with a message",
-        ),
+        pytest.param(health("claim:own"), [SICK], id="by name"),
+        pytest.param(health("claim:made"), [replace(SICK, claim="p-made-x7")], id="of a template"),
+        pytest.param(health("claim:own/r"), [SICK], id="of a request"),
+        pytest.param(health("claim:own", message="hot\nvery"), [HOT], id="with a message"),
         pytest.param(health("claim:own", "Healthy"), [], id="healthy"),
         pytest.param(health("claim:own", "Unknown"), [], id="unknown"),
         pytest.param(health("claim:other"), [], id="of no claim of the pod"),
@@ -130,17 +123,10 @@ def test_devices_that_the_kubelet_reports(status: dict[str, Any], expected: list
     assert list(found.unhealthy) == expected
 
 
-def test_health_of_claims_is_not_that_of_a_device_plugin() -> None:
-    limited = {"name": "c", "resources": {"limits": {"example.com/gpu": "1"}, "claims": [{"name": "own"}]}}
-    body = {"metadata": {"name": "p"}, "spec": spec(limited), "status": health("claim:own")}
-    assert from_api(msgspec.json.decode(msgspec.json.encode(body), type=PodObject)).unhealthy == frozenset()
-
-
 def test_what_is_kept_of_a_pod_is_bounded() -> None:
     many = spec(*(container(f"c{number:03}", "own") for number in range(300)))
-    devices = [
-        {"resourceID": f"v.com/c={number}", "health": "Unhealthy", "message": "m" * 9999} for number in range(300)
-    ]
+    device = {"health": "Unhealthy", "message": "m" * 9999}
+    devices = [{"resourceID": f"v.com/c={number}", **device} for number in range(300)]
     statuses = [{"name": "c000", "allocatedResourcesStatus": [{"name": "claim:own", "resources": devices}]}]
     found = claims(many, containerStatuses=statuses)
     assert found is not None

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable
-from typing import Any, cast
+from typing import cast
 
 import msgspec
 import pytest
@@ -19,7 +19,7 @@ from nodedevice_agent.kube.publisher import PODS, Publisher
 
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario
 from tests.unit.node_agent.kube.status_source import FakeSource, Host
-from tests.unit.node_agent.kube.test_pods import LostCheckpoint, container
+from tests.unit.node_agent.kube.test_pods import LostCheckpoint, an_object, container
 from tests.unit.node_agent.kube.test_pods import pod as pod_object
 
 
@@ -79,10 +79,6 @@ def test_everybody_hears_of_pods() -> None:
 HELD = {"podUID": "u", "container": "c", "deviceIDs": ["d0"], "since": "2026-01-05T12:00:00Z"}
 
 
-def an_object(name: str, **status: Any) -> dict[str, Any]:
-    return {"metadata": {"name": "x", "uid": f"uid of {name}"}, "spec": {"resourceName": name}, "status": status}
-
-
 @pytest.mark.parametrize("has_any", [True, False])
 async def test_a_lost_checkpoint_is_recovered_before_pods_are_watched(
     has_any: bool, caplog: pytest.LogCaptureFixture
@@ -120,9 +116,7 @@ async def test_all_that_an_object_says_is_recovered() -> None:
     assert found.cordons == {GPU: Cordons(f"uid of {GPU}", {"d0": Cordon("fan", "alice")}, {"d1": Cordon()})}
 
 
-async def test_an_object_without_a_resource_name_is_logged_and_leaves_nothing(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_an_object_without_a_resource_name_is_logged_and_leaves_nothing(caplog: pytest.LogCaptureFixture) -> None:
     status = {"allocations": [HELD], "allocationsOmitted": 3, "rememberedCordons": [{"id": "d0"}]}
     found = await recover_checkpoint(LostCheckpoint({"metadata": {"name": "x"}, "status": status}), "n1")
     assert msgspec.structs.asdict(found) == msgspec.structs.asdict(await recover_checkpoint(LostCheckpoint(), "n1"))

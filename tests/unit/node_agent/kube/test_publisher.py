@@ -153,16 +153,11 @@ async def test_stale_watches_are_shown_by_all_as_soon_as_that_changes(
 
 def test_the_first_source_that_has_a_name_says_what_is_shown() -> None:
     first, second = FakeSource(NIC), FakeSource(NIC, "example.com/other")
-    publisher = Node(Scenario.with_plugin(1), sources=(first, second)).publisher
-    publisher.are_pods_known = True
+    node = Node(Scenario.with_plugin(1), sources=(first, second))
     for name, source in ((NIC, first), ("example.com/other", second)):
-        make = publisher.status_maker(name, NodeDeviceStatus(), "now")
-        assert make is not None
-        assert make.made().total == 7
+        assert node.status(name=name).total == 7
         assert source.asked == [("status", name, False)]
-    own = publisher.status_maker(GPU, NodeDeviceStatus(), "now")
-    assert own is not None
-    assert own.made().total == 1
+    assert node.status().total == 1
 
 
 def test_all_are_asked_whether_they_forget_and_hear_of_cordons_and_of_what_was_before() -> None:
@@ -199,17 +194,14 @@ def test_a_name_is_taken_while_its_devices_are_given_out_or_held_or_its_plugin_i
 
 
 def test_a_problem_of_the_disk_goes_before_one_of_the_start_and_that_before_the_backends() -> None:
-    def registered(node: Node) -> tuple[str, str] | None:
-        return node.condition(Condition.REGISTERED)
-
     node = Node(Scenario.with_plugin(1))
-    assert registered(node) == (Reason.ENDPOINT_RUNNING, "the device plugin is connected")
+    assert node.condition(Condition.REGISTERED) == (Reason.ENDPOINT_RUNNING, "the device plugin is connected")
     started = Node(Scenario.with_plugin(1), "of the start")
     for each, text in ((node, "of the backend"), (started, "of the start")):
         each.backend.notes = "of the backend"
-        assert registered(each) == (Reason.CHECKPOINT_UNREADABLE, text)
+        assert each.condition(Condition.REGISTERED) == (Reason.CHECKPOINT_UNREADABLE, text)
         each.host.unsaved = "of the disk"
-        assert registered(each) == (Reason.CHECKPOINT_NOT_WRITTEN, "of the disk")
+        assert each.condition(Condition.REGISTERED) == (Reason.CHECKPOINT_NOT_WRITTEN, "of the disk")
 
 
 @pytest.mark.parametrize(
@@ -241,13 +233,8 @@ def test_a_stale_watch_is_shown_where_it_matters(
     assert found[0] == (Reason.WATCH_STALE if is_stale else Reason.WATCHES_CURRENT)
 
 
-BEFORE = NodeDeviceStatus(
-    conditions=[
-        ConditionStatus(
-            type=Condition.OFFERED_TWICE, status="True", reason="Before", message="m", last_transition_time=MONDAY
-        )
-    ]
-)
+OFFERED = ConditionStatus(type=Condition.OFFERED_TWICE, status="True", reason="Before", last_transition_time=MONDAY)
+BEFORE = NodeDeviceStatus(conditions=[OFFERED])
 
 
 @pytest.mark.parametrize(

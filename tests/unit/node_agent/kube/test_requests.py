@@ -16,6 +16,7 @@ from prometheus_client import REGISTRY
 
 from tests.fakes import api_answers
 from tests.fakes.api_answers import Answer, json_answer, path_of, query_of
+from tests.unit.node_agent.kube.test_watches import watched
 
 CLAIM = "/apis/resource.k8s.io/v1/namespaces/agents/resourceclaims/c"
 PODS, NODES = "/api/v1/pods", "/api/v1/nodes"
@@ -40,16 +41,6 @@ class Server(api_answers.Server):
         return json_answer(self.body, self.status)
 
 
-@pytest.fixture
-def server() -> Server:
-    return Server()
-
-
-async def watched(cluster: KubeClient, kind: type[Any], fields: dict[str, str]) -> list[Any]:
-    async with cluster.watch(kind, fields, "7", 300) as events:
-        return [event async for event in events]
-
-
 Call = Callable[[KubeClient], Awaitable[Any]]
 WATCH = {"resourceVersion": "7", "timeoutSeconds": "300", "allowWatchBookmarks": "true", "watch": "true"}
 NODE = {"fieldSelector": "metadata.name=n1"}
@@ -59,7 +50,7 @@ REQUESTS: dict[str, tuple[Call, str, dict[str, str]]] = {
     "metadata": (lambda c: c.list(NodeMetadataObject, {"metadata.name": "n1"}), NODES, NODE),
     "catch up": (lambda c: c.catch_up(PodObject, {"spec.nodeName": "n1"}), PODS, {**BOUND, "limit": "1"}),
     "exists": (lambda c: c.exists(PodObject, {"spec.nodeName": "n1"}), PODS, {**BOUND, "limit": "1"}),
-    "watch": (lambda c: watched(c, PodObject, {"spec.nodeName": "n1"}), PODS, {**BOUND, **WATCH}),
+    "watch": (watched, PODS, {**BOUND, **WATCH}),
     "watch of metadata": (lambda c: watched(c, NodeMetadataObject, {"metadata.name": "n1"}), NODES, {**NODE, **WATCH}),
 }
 
@@ -110,10 +101,7 @@ async def test_what_comes_of_responses(cluster: KubeClient, server: Server) -> N
     assert not await cluster.exists(PodObject, {})
     pods, version = await cluster.list(PodObject, {})
     assert (pods, version) == ([], "7")
-    server.body = {
-        "metadata": {"resourceVersion": "9"},
-        "items": [{"metadata": {"name": "n1", "labels": {"a": "b"}}}],
-    }
+    server.body = {"metadata": {"resourceVersion": "9"}, "items": [{"metadata": {"name": "n1", "labels": {"a": "b"}}}]}
     nodes, version = await cluster.list(NodeMetadataObject, {})
     assert ([node.metadata.labels for node in nodes], version) == ([{"a": "b"}], "9")
     assert await cluster.exists(NodeDeviceConfigObject, {})

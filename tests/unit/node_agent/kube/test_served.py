@@ -1,11 +1,10 @@
 """Whose a resource is that the kubelet shows and that had a plugin here: the kubelet's, or this agent's own. And what is shown."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import pytest
 from nodedevice_agent import __version__
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
-from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_agent.devicemanager.snapshot import Snapshot
 from nodedevice_agent.kube.conditions import condition_of
 from nodedevice_agent.kube.served_resources import ServedStatus
@@ -21,18 +20,21 @@ GRACE_SECONDS = 300
 
 
 class Kubelet:
-    """It has healthy devices of one resource."""
+    """It has healthy devices, as a scenario has them. remembered: the resource, the devices that were published, and when."""
 
-    resources: Mapping[str, Resource] = {GPU: Resource(GPU)}
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        self.resources = scenario.manager.resources
+        self.remembered: list[tuple[str, list[str], float]] = []
 
     def has_healthy(self, resource_name: str) -> bool:
-        return resource_name == GPU
+        return resource_name in self.resources
 
     def snapshot(self, resource_name: str) -> Snapshot:
-        raise AssertionError("only has() is asked")
+        return self.scenario.snapshot(resource_name)
 
     def remember_published(self, resource_name: str, devices: Iterable[DeviceStatus], now: float) -> None:
-        raise AssertionError("only has() is asked")
+        self.remembered.append((resource_name, [device.id for device in devices], now))
 
     def forget(self, resource_name: str) -> bool:
         return False
@@ -51,8 +53,7 @@ class Kubelet:
     ],
 )
 def test_whose_it_is(end: str, delivery: str, is_kubelets: bool) -> None:
-    scenario = Scenario()
-    scenario.plugin(["d0"], options=BUILT_IN)
+    scenario = Scenario.with_plugin(1, options=BUILT_IN)
     if end.endswith("held"):
         scenario.run(pod("p", gpu=1))
     if end.startswith("not configured"):
@@ -61,26 +62,11 @@ def test_whose_it_is(end: str, delivery: str, is_kubelets: bool) -> None:
         scenario.disconnect()
     if end == "gone":
         scenario.passes(GRACE_SECONDS)
-    assert ServedStatus(Kubelet(), scenario.manager, delivery).has(GPU) is is_kubelets
-
-
-class Showing(Kubelet):
-    """What it gives out is as a scenario has it. remembered: the resource, the devices that were published, and when."""
-
-    def __init__(self, scenario: Scenario) -> None:
-        self.scenario = scenario
-        self.resources = scenario.manager.resources
-        self.remembered: list[tuple[str, list[str], float]] = []
-
-    def snapshot(self, resource_name: str) -> Snapshot:
-        return self.scenario.snapshot(resource_name)
-
-    def remember_published(self, resource_name: str, devices: Iterable[DeviceStatus], now: float) -> None:
-        self.remembered.append((resource_name, [device.id for device in devices], now))
+    assert ServedStatus(Kubelet(Scenario.with_plugin(1)), scenario.manager, delivery).has(GPU) is is_kubelets
 
 
 def test_what_the_kubelet_serves_is_shown_as_its_own_whatever_the_agents_delivery_is() -> None:
-    kubelet = Showing(Scenario.with_plugin(3))
+    kubelet = Kubelet(Scenario.with_plugin(3))
     served = ServedStatus(kubelet, Scenario().manager, "nri")
     before = NodeDeviceStatus(devices=[DeviceStatus(id="old")])
     found = served.status_maker(GPU, before, TUESDAY, 5.0, is_watch_stale=False).made()
@@ -98,12 +84,11 @@ def test_what_the_kubelet_serves_is_shown_as_its_own_whatever_the_agents_deliver
 
 
 def test_a_stale_watch_and_cordons_that_have_no_effect_are_shown() -> None:
-    served = ServedStatus(Showing(Scenario.with_plugin(1)), Scenario().manager, "nri")
+    served = ServedStatus(Kubelet(Scenario.with_plugin(1)), Scenario().manager, "nri")
 
     def reason(kind: str, *, is_stale: bool = False) -> str:
-        found = condition_of(
-            served.status_maker(GPU, NodeDeviceStatus(), TUESDAY, 5.0, is_watch_stale=is_stale).made(), kind
-        )
+        made = served.status_maker(GPU, NodeDeviceStatus(), TUESDAY, 5.0, is_watch_stale=is_stale).made()
+        found = condition_of(made, kind)
         assert found is not None
         return found[1]
 

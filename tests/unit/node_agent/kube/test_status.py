@@ -39,6 +39,7 @@ def test_not_injected_marks_allocations_and_waiting_containers(uids: list[str]) 
 
 NUMBERS = {"allocated": 2, "reserved": 1, "available": 5}
 LARGEST = NUMBERS | {"parts": {"advertise": "Largest", "largestAvailable": 6}}
+FEWER = NUMBERS | {"parts": {"advertise": "Largest", "largestAvailable": 5}}
 NOT_INJECTABLE = {"conditions": [{"type": "Injectable", "status": "False"}]}
 
 
@@ -66,12 +67,7 @@ def test_writes_that_hundreds_of_plugins_may_need_at_once(before: Json, after: J
         pytest.param(NUMBERS | NOT_INJECTABLE, NUMBERS, False, id="injectable again"),
         pytest.param({**NUMBERS, "available": "five"}, NUMBERS, False, id="malformed before"),
         pytest.param(LARGEST, LARGEST | {"available": 4}, False, id="as many on the largest, which is advertised"),
-        pytest.param(
-            LARGEST,
-            LARGEST | {"parts": {"advertise": "Largest", "largestAvailable": 5}},
-            True,
-            id="fewer on the largest",
-        ),
+        pytest.param(LARGEST, FEWER, True, id="fewer on the largest"),
         pytest.param({"reserved": 1}, {"reserved": 0}, True, id="a reserved one is gone"),
         pytest.param({"reserved": 1}, {"reserved": 0, "allocated": 1}, False, id="a reserved one is allocated"),
     ],
@@ -101,9 +97,7 @@ def test_a_device_has_a_time_for_what_it_is(before: Json, since: str) -> None:
 
 def test_a_condition_that_is_over_is_a_difference() -> None:
     """It is there only while it holds, and goes with a write that lacks it."""
-    scenario = Scenario()
-    scenario.plugin([Device("d0")])
-    ours = status(scenario)
+    ours = status(Scenario.with_plugin(1))
     over = {"type": Condition.OFFERED_TWICE, "status": "True", "reason": "OfferedTwice"}
     assert owned({**ours, "conditions": [*ours["conditions"], over]}, ours) != ours
     theirs = {"type": Condition.READY, "status": "True"}

@@ -10,8 +10,9 @@ from nodedevice_agent.devicemanager.snapshot import MAX_NAMED_DEVICES
 from nodedevice_agent.kube.status import MAX_IDS, MAX_LIST_BYTES
 from nodedevice_api.parts import PartRules, Placement, part_id
 
-from tests.unit.node_agent.devicemanager.scenario import GPU, Scenario, pod
+from tests.unit.node_agent.devicemanager.scenario import Scenario, pod
 from tests.unit.node_agent.kube.shown_status import status
+from tests.unit.node_agent.kube.test_wire import ATTRIBUTES
 
 
 @pytest.mark.parametrize(
@@ -23,8 +24,7 @@ from tests.unit.node_agent.kube.shown_status import status
     ],
 )
 def test_devices_left_out_are_counted(count: int, omitted: int) -> None:
-    scenario = Scenario.with_plugin([f"d{index:06}" for index in range(count)]).run(pod("p", gpu=1))
-    shown = status(scenario)
+    shown = status(Scenario.with_plugin([f"d{index:06}" for index in range(count)]).run(pod("p", gpu=1)))
     assert (shown["total"], shown["available"], shown["devicesOmitted"]) == (count, count - 1, omitted)
     assert shown["devices"][0]["id"] == "d000000"
 
@@ -39,11 +39,9 @@ def test_a_hundred_thousand_devices_of_a_stopped_plugin_fit() -> None:
 
 
 def test_a_broken_one_is_named_though_more_are_listed_before_it() -> None:
-    scenario = Scenario()
     ids = [f"d{index:06}" for index in range(MAX_NAMED_DEVICES + 1)]
-    scenario.plugin([*ids, Device("e", healthy=False)])
-    scenario.run(pod("p", gpu=MAX_NAMED_DEVICES + 1))
-    shown = status(scenario)
+    scenario = Scenario.with_plugin([*ids, Device("e", healthy=False)])
+    shown = status(scenario.run(pod("p", gpu=MAX_NAMED_DEVICES + 1)))
     assert {d["id"] for d in shown["devices"] if d["health"] != "Healthy"} == {"e"}
     message = next(c["message"] for c in shown["conditions"] if c["type"] == "Healthy")
     assert message == f"1 of {MAX_NAMED_DEVICES + 2} devices are unhealthy: e (ReportedUnhealthy)"
@@ -52,10 +50,8 @@ def test_a_broken_one_is_named_though_more_are_listed_before_it() -> None:
 @pytest.mark.parametrize("sign", list("<>&"))
 def test_ids_that_the_api_server_stores_longer_fit(sign: str) -> None:
     """As six bytes each."""
-    scenario = Scenario()
-    scenario.plugin([Device(f"{index:03}" + sign * 125, healthy=False) for index in range(3 * 256)])
-    scenario.run(pod("p", gpu=0))
-    shown = status(scenario)
+    devices = [Device(f"{index:03}" + sign * 125, healthy=False) for index in range(3 * 256)]
+    shown = status(Scenario.with_plugin(devices).run(pod("p", gpu=0)))
     stored = json.dumps(shown["devices"], separators=(",", ":")).replace(sign, "\\u0000")
     assert MAX_LIST_BYTES // 2 < len(stored) <= MAX_LIST_BYTES + MAX_NAMED_DEVICES
     assert shown["devicesOmitted"] + len(shown["devices"]) == 3 * 256
@@ -74,18 +70,12 @@ def test_what_is_not_healthy_comes_first_of_what_pods_hold() -> None:
     assert held["deviceIDs"] == [*ids[: MAX_IDS - 1], ids[4_000]]
 
 
-ATTRIBUTES = (("memoryBytes", "85899345920"), ("model", "NVIDIA H100 80GB HBM3"), ("pciBusID", "0000:1b:00.0"))
-
-
 @pytest.mark.parametrize(("pods", "kib"), [(40, 12), (110, 40)])
 def test_eight_gpus_of_80_units_within_the_size_that_is_promised(pods: int, kib: int) -> None:
     uuids = [f"GPU-{UUID(int=2**127 + 7919 * index)}" for index in range(8)]
     parts = [Device(part_id(uuid, n), parent=uuid, numa_nodes=(0,)) for uuid in uuids for n in range(80)]
-    scenario = Scenario()
-    scenario.connect()
     parents = {uuid: Device(uuid, attributes=ATTRIBUTES) for uuid in uuids}
-    listed = accept(parts, part_rules=PartRules(Placement.SAME_PARENT), parents=parents)
-    scenario.happens("listed", GPU, 1, listed)
+    scenario = Scenario.with_plugin(accept(parts, part_rules=PartRules(Placement.SAME_PARENT), parents=parents))
     uids = [str(UUID(int=2**126 + 104729 * index)) for index in range(pods)]
     scenario.run(*(replace(pod(uid, gpu=5), name=f"training-{index:05}") for index, uid in enumerate(uids)))
     shown = status(scenario)

@@ -52,33 +52,25 @@ def test_of_a_few_those_that_are() -> None:
     assert chosen(gone(), names=few, parked=[LAST]) == frozenset()
 
 
+def falls_silent(scenario: Scenario) -> None:
+    scenario.plugin(1, LAST, 99)
+    scenario.manager.table.disconnected(LAST, 99, scenario.now, is_silent=True)
+    scenario.passes(GONE_SECONDS)
+
+
 @pytest.mark.parametrize(
     ("happens", "is_parked"),
     [
-        pytest.param(lambda scenario: scenario.passes(STOP_GRACE_PERIOD_SECONDS), True, id="gone for good"),
-        pytest.param(lambda scenario: scenario.plugin(1, LAST, 99), False, id="served"),
-        pytest.param(
-            lambda scenario: (scenario.plugin(1, LAST, 99), scenario.disconnect(LAST, 99)), False, id="just gone"
-        ),
-        pytest.param(
-            lambda scenario: (
-                scenario.plugin(1, LAST, 99),
-                scenario.manager.table.disconnected(LAST, 99, scenario.now, is_silent=True),
-                scenario.passes(GONE_SECONDS),
-            ),
-            False,
-            id="silent",
-        ),
-        pytest.param(lambda scenario: scenario.cordon(LAST, ["d0"]), False, id="cordoned"),
-        pytest.param(lambda scenario: scenario.manager.resources[LAST].use.holders.update(d0="u"), False, id="held"),
-        pytest.param(lambda scenario: scenario.see(pod("u", Container("c", limits={LAST: 1}))), False, id="asked for"),
-        pytest.param(
-            lambda scenario: scenario.happens("table.displaced", [LAST], "a.com/b"), False, id="its place is taken"
-        ),
-        pytest.param(
-            lambda scenario: setattr(scenario.manager.places, "are_pods_known", False), False, id="pods unknown"
-        ),
-        pytest.param(lambda scenario: scenario.manager.resources.pop(LAST), False, id="forgotten"),
+        pytest.param(lambda s: s.passes(STOP_GRACE_PERIOD_SECONDS), True, id="gone for good"),
+        pytest.param(lambda s: s.plugin(1, LAST, 99), False, id="served"),
+        pytest.param(lambda s: (s.plugin(1, LAST, 99), s.disconnect(LAST, 99)), False, id="just gone"),
+        pytest.param(falls_silent, False, id="silent"),
+        pytest.param(lambda s: s.cordon(LAST, ["d0"]), False, id="cordoned"),
+        pytest.param(lambda s: s.manager.resources[LAST].use.holders.update(d0="u"), False, id="held"),
+        pytest.param(lambda s: s.see(pod("u", Container("c", limits={LAST: 1}))), False, id="asked for"),
+        pytest.param(lambda s: s.happens("table.displaced", [LAST], "a.com/b"), False, id="its place is taken"),
+        pytest.param(lambda s: setattr(s.manager.places, "are_pods_known", False), False, id="pods unknown"),
+        pytest.param(lambda s: s.manager.resources.pop(LAST), False, id="forgotten"),
     ],
 )
 def test_only_what_nobody_needs_and_that_is_gone_for_a_minute(happens: Happens, *, is_parked: bool) -> None:

@@ -1,13 +1,11 @@
 """How often an object that changes without end is decoded, and that its last version is read all the same."""
 
 import asyncio
-import json
 from typing import Any
 
 import pytest
-from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.informer import Watches
-from nodedevice_agent.kube.pod_objects import PodObject, SeenPod, seen
+from nodedevice_agent.kube.pod_objects import PodObject, seen
 from nodedevice_agent.kube.update_pace import AT_ONCE, MOST_TOKENS, take
 from nodedevice_common.api_connections import Request
 from nodedevice_common.pacing import TokenBucket
@@ -16,7 +14,8 @@ from tests.fakes import api_answers
 from tests.fakes.api_answers import Answer, json_answer, query_of
 from tests.fakes.api_client import client_of
 from tests.fakes.background import background
-from tests.fakes.virtual_time import virtual_time
+from tests.fakes.virtual_time import later, virtual_time
+from tests.unit.node_agent.kube.test_watches import RecordedEvents, line, pod
 
 MIB = 1024 * 1024
 
@@ -39,9 +38,8 @@ class TestPace:
         assert take(buckets, "b", MIB, 0.0)
 
 
-def pod(version: int) -> dict[str, Any]:
-    metadata = {"name": "busy", "namespace": "n", "uid": "u", "resourceVersion": str(version)}
-    return {"metadata": metadata, "spec": {"containers": []}}
+def busy(version: int) -> dict[str, Any]:
+    return pod(version, name="busy", namespace="n")
 
 
 class Server(api_answers.Server):
@@ -55,44 +53,32 @@ class Server(api_answers.Server):
     def answer(self, request: Request) -> Answer:
         query = query_of(request)
         if "watch" in query:
-            versions = range(2, 102)
-            self.version = versions[-1]
-            lines = (json.dumps({"type": "MODIFIED", "object": pod(each)}).encode() + b"\n" for each in versions)
-            return Answer(b"".join(lines), None)
+            self.version = 101
+            return Answer(b"".join(line("MODIFIED", busy(version)) for version in range(2, 102)), None)
         if "metadata.name" in query["fieldSelector"]:
             self.single.append(query)
-            return json_answer({"metadata": {"resourceVersion": "1000"}, "items": [pod(self.read)]})
-        return json_answer({"metadata": {"resourceVersion": str(self.version)}, "items": [pod(self.version)]})
+            return json_answer({"metadata": {"resourceVersion": "1000"}, "items": [busy(self.read)]})
+        return json_answer({"metadata": {"resourceVersion": str(self.version)}, "items": [busy(self.version)]})
 
 
-class Seen:
-    known_version = 0
-
-    def __init__(self) -> None:
-        self.versions: list[int] = []
-
-    def synced(self, objects: list[SeenPod], version: int) -> None: ...
-
-    def updated(self, found: SeenPod) -> None:
-        self.versions.append(int(found.metadata.resourceVersion or ""))
-
-    def deleted(self, found: SeenPod) -> None: ...
+async def versions_of(server: Server, seconds: float) -> list[int]:
+    """Of the updates that an agent gets within that time."""
+    cluster, handler, fields = client_of(server), RecordedEvents(), {"spec.nodeName": "n1"}
+    watches = Watches(cluster, asyncio.get_running_loop().time)
+    async with background(watches.follow("pods", PodObject, fields, handler, is_urgent=True, keep=seen)):
+        await later(seconds)
+    await cluster.close()
+    return handler.updates
 
 
 @virtual_time
 @pytest.mark.parametrize("read", [101, 3], ids=["the last", "an older one, sent before the watch brought a newer one"])
 async def test_of_a_hundred_changes_a_few_are_decoded_and_the_last_is_read(read: int) -> None:
-    server, handler = Server(read), Seen()
-    cluster: KubeClient = client_of(server)
-    watches = Watches(cluster, asyncio.get_running_loop().time)
-    fields = {"spec.nodeName": "n1"}
-    async with background(watches.follow("pods", PodObject, fields, handler, is_urgent=True, keep=seen)):
-        await asyncio.sleep(0.9)
-    assert handler.versions == [*range(2, AT_ONCE + 2), *[101] * (read == 101)]
+    server = Server(read)
+    assert await versions_of(server, 0.9) == [*range(2, AT_ONCE + 2), *[101] * (read == 101)]
     selector = "spec.nodeName=n1,metadata.name=busy,metadata.namespace=n"
     assert {query["fieldSelector"] for query in server.single} == {selector}
     assert len(server.single) <= 2
-    await cluster.close()
 
 
 class Ending(Server):
@@ -129,11 +115,4 @@ class EndsThen(Answer):
 
 @virtual_time
 async def test_one_that_was_being_read_when_the_watch_ended_is_read_again() -> None:
-    server, handler = Ending(), Seen()
-    cluster: KubeClient = client_of(server)
-    watches = Watches(cluster, asyncio.get_running_loop().time)
-    fields = {"spec.nodeName": "n1"}
-    async with background(watches.follow("pods", PodObject, fields, handler, is_urgent=True, keep=seen)):
-        await asyncio.sleep(20)
-    assert handler.versions[-1] == 101
-    await cluster.close()
+    assert (await versions_of(Ending(), 20))[-1] == 101

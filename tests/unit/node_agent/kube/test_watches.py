@@ -4,7 +4,7 @@ import asyncio
 import json
 import sys
 import tracemalloc
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import pytest
@@ -24,6 +24,8 @@ from tests.fakes.api_answers import Answer, json_answer, path_of, query_of
 from tests.fakes.background import background
 from tests.fakes.virtual_time import virtual_time
 
+BOUND = {"spec.nodeName": "n1"}
+
 
 class Server(api_answers.Server):
     """Lists of `items`, of version 10 and up, and `status` and `chunks` for each watch. fails: raised instead of a list.
@@ -38,25 +40,19 @@ class Server(api_answers.Server):
         self.fails: Broken | None = None
         self.chunks: list[bytes | Exception | None] = []
         self.asked: list[tuple[float, dict[str, str]]] = []
+        # whether each watch brings a newer pod
+        self.brings_news = False
 
     def answer(self, request: Request) -> Answer:
         query = query_of(request)
         self.asked.append((asyncio.get_running_loop().time(), {**query, "path": path_of(request)}))
         if "watch" in query:
-            return Answer(*self.chunks, status=self.status)
+            chunks = [line("MODIFIED", pod(100 + len(self.asked)))] if self.brings_news else self.chunks
+            return Answer(*chunks, status=self.status)
         if self.fails is not None:
             raise self.fails
         self.version += 1
         return json_answer({"metadata": {"resourceVersion": str(self.version)}, "items": self.items})
-
-    def consistent_reads(self) -> list[str]:
-        """The paths of lists of one object."""
-        return [query["path"] for _, query in self.asked if query.get("limit") == "1"]
-
-
-@pytest.fixture
-def server() -> Server:
-    return Server()
 
 
 def line(event: str, found: dict[str, Any]) -> bytes:
@@ -86,8 +82,11 @@ class RecordedEvents:
     def deleted(self, found: Any) -> None: ...
 
 
-async def watched(cluster: KubeClient) -> list[tuple[str, Any]]:
-    async with cluster.watch(PodObject, {"spec.nodeName": "n1"}, "10", 300) as events:
+async def watched(
+    cluster: KubeClient, kind: type[Any] = PodObject, fields: Mapping[str, str] = BOUND
+) -> list[tuple[str, Any]]:
+    """From version 7 on, until the server ends it."""
+    async with cluster.watch(kind, fields, "7", 300) as events:
         return [event async for event in events]
 
 
@@ -116,8 +115,16 @@ RESOURCES = 100
 START_SECONDS, MEASURED_SECONDS = 5.0, 10.0
 
 
-def advancing(version: int) -> list[bytes | Exception | None]:
-    return [line("MODIFIED", pod(version))]
+def watches_of(cluster: KubeClient) -> Watches:
+    return Watches(cluster, asyncio.get_running_loop().time)
+
+
+async def follow(watches: Watches, count: int) -> None:
+    """The pods, and so many NodeDevices."""
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(watches.follow("pods", PodObject, {}, RecordedEvents(), is_urgent=True))
+        for number in range(count):
+            tasks.create_task(watches.follow(f"n1.{number}", NodeDeviceObject, {}, RecordedEvents()))
 
 
 @virtual_time
@@ -127,24 +134,9 @@ async def test_all_watches_together_stay_within_the_budget(
 ) -> None:
     """Whatever is served, and without any other pause. Pods do not wait for the other resources."""
     monkeypatch.setattr(informer, "POLICY", Policy(0, 0, 0))
-    if brings:
-        answer = server.answer
-
-        def answer_something_new(request: Request) -> Answer:
-            server.chunks = advancing(100 + len(server.asked))
-            return answer(request)
-
-        monkeypatch.setattr(server, "answer", answer_something_new)
-    watches = Watches(cluster, asyncio.get_running_loop().time)
-
-    async def follow_all() -> None:
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(watches.follow("pods", PodObject, {}, RecordedEvents(), is_urgent=True))
-            for number in range(RESOURCES):
-                tasks.create_task(watches.follow(f"n1.{number}", NodeDeviceObject, {}, RecordedEvents()))
-
+    server.brings_news = brings
     began = asyncio.get_running_loop().time() + START_SECONDS
-    async with background(follow_all()):
+    async with background(follow(watches_of(cluster), RESOURCES)):
         await asyncio.sleep(START_SECONDS + MEASURED_SECONDS)
     starting = [when for when, query in server.asked if when <= began]
     # the first list and watch of each have a budget of their own
@@ -184,17 +176,11 @@ async def test_one_consistent_read_serves_all_quiet_watches_of_a_kind(
     """The API server's cache catches up with it, and so there is a bookmark to send over each of them."""
     monkeypatch.setattr(Watches, "reserve", lambda self, is_urgent: 0)
     server.chunks = [None]
-    watches = Watches(cluster, asyncio.get_running_loop().time)
-
-    async def follow_all() -> None:
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(watches.follow("pods", PodObject, {}, RecordedEvents()))
-            for number in range(10):
-                tasks.create_task(watches.follow(f"n1.{number}", NodeDeviceObject, {}, RecordedEvents()))
-
-    async with background(follow_all()):
+    async with background(follow(watches_of(cluster), 10)):
         await asyncio.sleep(CATCH_UP_SECONDS + 1)
-    assert sorted(server.consistent_reads()) == ["/api/v1/pods", "/apis/nodedevice.io/v1alpha1/nodedevices"]
+    # of one object, and so of all that the API server has
+    reads = sorted(query["path"] for _, query in server.asked if query.get("limit") == "1")
+    assert reads == ["/api/v1/pods", "/apis/nodedevice.io/v1alpha1/nodedevices"]
 
 
 @virtual_time
@@ -204,8 +190,7 @@ async def test_a_silent_watch_is_stale_when_a_list_shows_what_it_did_not_bring(
 ) -> None:
     """Silence alone proves nothing: an API server has no bookmark to send of a kind that nobody changes."""
     server.chunks = [None]
-    watches = Watches(cluster, asyncio.get_running_loop().time)
-    found: frozenset[str] = frozenset()
+    watches, found = watches_of(cluster), frozenset[str]()
     async with background(watches.follow("pods", PodObject, {}, RecordedEvents())):
         while len(server.asked) < 2:
             await asyncio.sleep(0)
@@ -216,31 +201,17 @@ async def test_a_silent_watch_is_stale_when_a_list_shows_what_it_did_not_bring(
     assert found == ({"pods"} if is_changed else frozenset())
 
 
-def watches_of(cluster: KubeClient) -> Watches:
-    return Watches(cluster, asyncio.get_running_loop().time)
-
-
 def once(watches: Watches, handler: RecordedEvents | None = None) -> Awaitable[None]:
     """The first list and watch of an object."""
     return WatchLoop(watches, NodeDeviceObject, {}, handler or RecordedEvents()).list_and_watch()
 
 
-# -- turns --------------------------------------------------------------------------------------------------------------------
-
-
 @virtual_time
 async def test_a_watch_that_is_open_holds_up_none_that_begins(cluster: KubeClient, server: Server) -> None:
-    server.chunks = [None]
-    watches, count = watches_of(cluster), 2 * MOST_UNDER_WAY
-
-    async def follow_all() -> None:
-        async with asyncio.TaskGroup() as tasks:
-            for number in range(count):
-                tasks.create_task(watches.follow(f"n1.{number}", NodeDeviceObject, {}, RecordedEvents()))
-
-    async with background(follow_all()):
+    server.chunks, count = [None], 2 * MOST_UNDER_WAY
+    async with background(follow(watches_of(cluster), count)):
         await asyncio.sleep(CATCH_UP_SECONDS / 2)
-    assert sum("watch" in query for _, query in server.asked) == count
+    assert sum("watch" in query for _, query in server.asked) == count + 1
 
 
 @virtual_time
@@ -253,11 +224,7 @@ async def test_a_watch_that_is_open_holds_up_none_that_begins(cluster: KubeClien
     ],
 )
 async def test_a_request_that_has_failed_holds_up_nobody(
-    cluster: KubeClient,
-    server: Server,
-    ask: Callable[[Watches], Awaitable[object]],
-    fails: Broken | None,
-    status: int,
+    cluster: KubeClient, server: Server, ask: Callable[[Watches], Awaitable[object]], fails: Broken | None, status: int
 ) -> None:
     server.fails, server.status = fails, status
     watches = watches_of(cluster)
@@ -265,9 +232,6 @@ async def test_a_request_that_has_failed_holds_up_nobody(
         with pytest.raises(ApiError):
             async with asyncio.timeout(60):
                 await ask(watches)
-
-
-# -- what is logged -----------------------------------------------------------------------------------------------------------
 
 
 @virtual_time
@@ -282,9 +246,6 @@ async def test_watches_that_bring_nothing_are_logged_once(
     assert len(server.asked) > 6
     [warning] = [record for record in caplog.records if record.levelname == "WARNING"]
     assert "the API server ended the watch at once" in vars(warning)["error"]
-
-
-# -- what a list says ---------------------------------------------------------------------------------------------------------
 
 
 @virtual_time
@@ -327,9 +288,6 @@ async def test_a_change_from_before_a_watch_is_no_reason_to_doubt_that_watch(
         server.status, server.items, server.chunks = 200, [pod(6)], [None]
         await asyncio.sleep(LONGEST_PAUSE_SECONDS + 1)
         assert watches.stale() == frozenset()
-
-
-# -- memory -------------------------------------------------------------------------------------------------------------------
 
 
 @virtual_time

@@ -28,21 +28,21 @@ from nodedevice_api.nodedevice import (
 from nodedevice_api.parts import Advertise, Choice, PartRules, Placement, PodPlacement, part_id
 from nodedevice_common.api_connections import Request
 
-from tests.fakes.api_answers import Answer, Server
+from tests.fakes import api_answers
+from tests.fakes.api_answers import Answer
 from tests.unit import golden
 from tests.unit.node_agent.devicemanager.scenario import (
     GPU,
     WITH_PREFERENCES,
-    Devices,
     Scenario,
     calls,
     device_ids,
     pod,
-    status,
     status_of,
 )
 from tests.unit.node_agent.kube import crd_rules
 from tests.unit.node_agent.kube.shown_status import MONDAY, TUESDAY, Json
+from tests.unit.node_agent.kube.shown_status import status as shown
 
 FOLDER: Final = Path(__file__).parent / "wire"
 NOON: Final = "2026-01-01T12:00:00Z"
@@ -54,24 +54,12 @@ NO_REASON: Final = Device(UUID.format(2), healthy=False)
 RULES: Final = PartRules(Placement.SAME_PARENT, Choice.SPREAD, PodPlacement.TOGETHER, Advertise.LARGEST, 10)
 
 
-def with_devices(devices: Devices, **more: Any) -> Scenario:
-    return Scenario.with_plugin(devices, **more)
-
-
 def with_parts(*devices: Device, rules: PartRules = RULES, parents: tuple[Device, ...] = ()) -> Scenario:
-    scenario = Scenario()
-    scenario.connect()
-    listed = accept(devices, part_rules=rules, parents={parent.id: parent for parent in parents})
-    scenario.happens("listed", GPU, 1, listed)
-    return scenario
+    return Scenario.with_plugin(accept(devices, part_rules=rules, parents={parent.id: parent for parent in parents}))
 
 
 def parts_of(parent: str, count: int, healthy: int, separator: str = "::", step: int = 1) -> list[Device]:
     return [Device(part_id(parent, n * step, separator), n < healthy, parent=parent) for n in range(count)]
-
-
-def shown(scenario: Scenario, before: Json | None = None, wall_time: str = MONDAY, **more: Any) -> Json:
-    return status(scenario, before or {}, wall_time, **more)
 
 
 # -- devices -----------------------------------------------------------------------------------------------------------------
@@ -84,7 +72,7 @@ def no_list_yet() -> Json:
 
 
 def all_fields() -> Json:
-    scenario = with_devices([WHOLE, BROKEN, NO_REASON, Device("d3"), Device("d4")], options=WITH_PREFERENCES)
+    scenario = Scenario.with_plugin([WHOLE, BROKEN, NO_REASON, Device("d3"), Device("d4")], options=WITH_PREFERENCES)
     scenario.wall_clock = 1_767_528_000
     scenario.run(pod("uid-p", gpu=1), pod("uid-q", gpu=3, api_uid="uid-of-the-api"))
     cordons = {"d3": Cordon("fan", "alice", NOON), "d4": Cordon(), "unknown": Cordon(by="bob")}
@@ -93,26 +81,23 @@ def all_fields() -> Json:
 
 
 def plugin_message() -> Json:
-    scenario = Scenario()
-    scenario.connect()
-    scenario.happens("listed", GPU, 1, accept([], 'the driver does not fit: "reboot"\n\t\x01 ☃'))
-    return shown(scenario)
+    return shown(Scenario.with_plugin(accept([], 'the driver does not fit: "reboot"\n\t\x01 ☃')))
 
 
 def refused_list() -> Json:
-    scenario = with_devices(["d0"])
+    scenario = Scenario.with_plugin(["d0"])
     scenario.lists(["d0", "d0"])
     return shown(scenario)
 
 
 def not_listed_any_more() -> Json:
-    scenario = with_devices(2).run(pod("p", gpu=2))
+    scenario = Scenario.with_plugin(2).run(pod("p", gpu=2))
     scenario.lists(["d0"])
     return shown(scenario)
 
 
 def of_a_plugin(state: str) -> Json:
-    scenario = with_devices([WHOLE, BROKEN]).run(pod("p", gpu=1))
+    scenario = Scenario.with_plugin([WHOLE, BROKEN]).run(pod("p", gpu=1))
     scenario.disconnect()
     if state == "gone":
         scenario.passes(300)
@@ -121,7 +106,7 @@ def of_a_plugin(state: str) -> Json:
 
 def one_day_later() -> Json:
     """What is as before has its time of before, and what has changed that of the day."""
-    scenario = with_devices([WHOLE, "d1", "d2"]).run(pod("p", gpu=1), pod("q", gpu=9))
+    scenario = Scenario.with_plugin([WHOLE, "d1", "d2"]).run(pod("p", gpu=1), pod("q", gpu=9))
     scenario.cordon(GPU, ["d1"])
     before = shown(scenario)
     scenario.lists([replace(WHOLE, healthy=False, reason="GpuLost", message="lost"), "d1", "d2"])
@@ -131,7 +116,7 @@ def one_day_later() -> Json:
 
 
 def name_of_a_forgotten_pod() -> Json:
-    scenario = with_devices(1).run(pod("p", gpu=1))
+    scenario = Scenario.with_plugin(1).run(pod("p", gpu=1))
     before = shown(scenario)
     again = scenario.restarted()
     again.plugin(1)
@@ -139,7 +124,7 @@ def name_of_a_forgotten_pod() -> Json:
 
 
 def remembered_cordons() -> Json:
-    scenario = with_devices(["d0", "d1", "d2"])
+    scenario = Scenario.with_plugin(["d0", "d1", "d2"])
     scenario.happens(
         "table.cordoned", GPU, "u1", {"d0": Cordon("fan", "alice", NOON), "*": Cordon(), "d2": Cordon(at=NOON)}
     )
@@ -148,7 +133,7 @@ def remembered_cordons() -> Json:
 
 
 def releasing() -> Json:
-    scenario = with_devices(3, waits_for_runtime=True).run(pod("p", gpu=1), pod("q", gpu=2))
+    scenario = Scenario.with_plugin(3, waits_for_runtime=True).run(pod("p", gpu=1), pod("q", gpu=2))
     scenario.gone("q")
     scenario.run(pod("r", gpu=1))
     return shown(scenario)
@@ -175,25 +160,25 @@ def more_parts_than_a_row_has_room_for() -> Json:
 
 
 def many_devices(**more: Any) -> Json:
-    scenario = with_devices([Device(f"d{n:06}", n % 2 == 0) for n in range(6_000)])
+    scenario = Scenario.with_plugin([Device(f"d{n:06}", n % 2 == 0) for n in range(6_000)])
     return shown(scenario.run(pod("p", gpu=2)), **more)
 
 
 def long_ids() -> Json:
-    return shown(with_devices([f"{n:03}" + "☃" * 125 for n in range(256)]))
+    return shown(Scenario.with_plugin([f"{n:03}" + "☃" * 125 for n in range(256)]))
 
 
 def many_ids_of_one_pod() -> Json:
-    return shown(with_devices([f"d{n:06}" for n in range(3_000)]).run(pod("p", gpu=2_000)))
+    return shown(Scenario.with_plugin([f"d{n:06}" for n in range(3_000)]).run(pod("p", gpu=2_000)))
 
 
 def many_pods() -> Json:
-    scenario = with_devices([f"d{n:06}" for n in range(1_200)])
+    scenario = Scenario.with_plugin([f"d{n:06}" for n in range(1_200)])
     return shown(scenario.run(*(pod(f"{n:036}", gpu=1) for n in range(1_200))))
 
 
 def many_that_wait() -> Json:
-    scenario = with_devices(["d0"])
+    scenario = Scenario.with_plugin(["d0"])
     for n in range(300):
         scenario.see(pod(f"p{n:03}", gpu=1))
     scenario.fail(calls(scenario.effects)[0], "☃" * 10_000)
@@ -204,11 +189,11 @@ def many_that_wait() -> Json:
 
 
 def changed(**fields: Any) -> Json:
-    return status_of(replace(with_devices([WHOLE]).snapshot(), **fields), {}, MONDAY)
+    return status_of(replace(Scenario.with_plugin([WHOLE]).snapshot(), **fields), {}, MONDAY)
 
 
 def not_injected() -> Json:
-    scenario = with_devices(1).run(pod("p", gpu=1), pod("q", gpu=1))
+    scenario = Scenario.with_plugin(1).run(pod("p", gpu=1), pod("q", gpu=1))
     now = snapshot(scenario.manager, GPU, lambda uid, container, resource_name: True)
     final = PendingAllocation("r", "main", GPU, "AllocateFailed", "delete the pod", is_final=True)
     return status_of(replace(now, pending=(*now.pending, PendingView(final, None))), {}, MONDAY)
@@ -216,7 +201,7 @@ def not_injected() -> Json:
 
 def served_by_the_kubelet() -> Json:
     return shown(
-        with_devices(device_ids(2)).run(pod("p", gpu=1)),
+        Scenario.with_plugin(device_ids(2)).run(pod("p", gpu=1)),
         delivery=names.DELIVERY_KUBELET,
         served_by=names.SERVED_BY_KUBELET,
         registered=("True", "CordonNotPossible", "spec.cordonedDevices has no effect"),
@@ -231,14 +216,9 @@ def offered_by_a_driver() -> Json:
     admin = ClaimedDevice(id="gpu-0", share_id="s-2", admin_access=True, extended_resource="example.com/gpu")
     gpu = DeviceStatus(id="gpu-0", health="Healthy", presence="Present", since=MONDAY, attributes={"model": "A100"})
     hot = DeviceStatus(id="gpu-1", health="Healthy", presence="Present", since=MONDAY, taints=[taint])
+    claim = ClaimStatus(name="c", uid="uid-c", devices=[shared, admin])
     held = AllocationStatus(
-        namespace="default",
-        name="p",
-        pod_uid="uid-p",
-        container="main",
-        since=NOON,
-        device_ids=["gpu-0"],
-        claim=ClaimStatus(name="c", uid="uid-c", devices=[shared, admin]),
+        namespace="default", name="p", pod_uid="uid-p", container="main", since=NOON, device_ids=["gpu-0"], claim=claim
     )
     condition = ConditionStatus(
         type=names.Condition.REGISTERED, status="True", reason=names.Reason.SERVED_BY_DRA, last_transition_time=MONDAY
@@ -263,9 +243,9 @@ def offered_by_a_driver() -> Json:
 
 CASES: Final[dict[str, Callable[[], Json]]] = {
     "no-list-yet": no_list_yet,
-    "no-devices": lambda: shown(with_devices([])),
+    "no-devices": lambda: shown(Scenario.with_plugin([])),
     "all-fields": all_fields,
-    "all-healthy": lambda: shown(with_devices([WHOLE, Device("d1", numa_nodes=(0,))])),
+    "all-healthy": lambda: shown(Scenario.with_plugin([WHOLE, Device("d1", numa_nodes=(0,))])),
     "plugin-message": plugin_message,
     "refused-list": refused_list,
     "not-listed-any-more": not_listed_any_more,
@@ -290,12 +270,14 @@ CASES: Final[dict[str, Callable[[], Json]]] = {
     "silent": lambda: changed(is_silent=True, state=EndpointState.STOPPED),
     "several-plugins": lambda: changed(sockets=("/a.sock", "/b.sock")),
     "possible-holders": lambda: changed(possible_holders=3),
-    "unsaved": lambda: shown(with_devices(1), unsaved="no room on the disk", notes="the checkpoint could not be read"),
-    "long-notes": lambda: shown(with_devices(1), notes="x" * 5000, is_watch_stale=True),
+    "unsaved": lambda: shown(
+        Scenario.with_plugin(1), unsaved="no room on the disk", notes="the checkpoint could not be read"
+    ),
+    "long-notes": lambda: shown(Scenario.with_plugin(1), notes="x" * 5000, is_watch_stale=True),
 }
 
 
-class Sent(Server):
+class Server(api_answers.Server):
     """Keeps the last body."""
 
     body = b""
@@ -305,18 +287,13 @@ class Sent(Server):
         return Answer(b'{"metadata":{"name":"n"}}')
 
 
-@pytest.fixture
-def server() -> Sent:
-    return Sent()
-
-
 @pytest.mark.parametrize("case", CASES)
-async def test_of_a_status(cluster: KubeClient, server: Sent, case: str) -> None:
+async def test_of_a_status(cluster: KubeClient, server: Server, case: str) -> None:
     await cluster.apply_status(names.node_device_name("node-a", GPU), CASES[case]())
     golden.check(FOLDER, case, server.body)
 
 
-async def test_of_a_new_object(cluster: KubeClient, server: Sent) -> None:
+async def test_of_a_new_object(cluster: KubeClient, server: Server) -> None:
     await cluster.create_node_device(("node-a", "uid-of-the-node"), GPU)
     golden.check(FOLDER, "new-object", server.body)
 

@@ -25,41 +25,30 @@ from tests.unit.node_agent.devicemanager.scenario import GPU, Scenario, containe
 CONTAINERS = (init("prepare"), sidecar("proxy"), container("main", gpu=1), container("logger"))
 
 
-class Clock:
-    """Stands still, so that the rate limit depends on the number of calls alone."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def __call__(self) -> float:
-        return self.seconds
-
-
 class Monitor:
-    """A client of both versions, the server, and what that depends on."""
+    """A client of both versions, and what the server depends on.
 
-    def __init__(
-        self, channel: grpc.aio.Channel, served: PodResourcesServer, clock: Clock, are_pods_known: asyncio.Event
-    ) -> None:
-        self.served = served
-        self.clock = clock
-        self.are_pods_known = are_pods_known
+    seconds: the server's clock stands still, so that the rate limit depends on the number of calls alone.
+    """
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self.seconds = 0.0
+        self.are_pods_known = True
         self._v1: Any = api_pb2_grpc.PodResourcesListerStub(channel)
         self._alpha: Any = alpha_pb2_grpc.PodResourcesListerStub(channel)
 
     async def pods(self) -> Any:
-        return json_format.MessageToDict(await self._call(self._v1.List, api_pb2.ListPodResourcesRequest()))
+        return await self._call(self._v1.List, api_pb2.ListPodResourcesRequest())
 
     async def alpha_pods(self) -> Any:
-        return json_format.MessageToDict(await self._call(self._alpha.List, alpha_pb2.ListPodResourcesRequest()))
+        return await self._call(self._alpha.List, alpha_pb2.ListPodResourcesRequest())
 
     async def pod(self, name: str, namespace: str = "default") -> Any:
         request = api_pb2.GetPodResourcesRequest(pod_name=name, pod_namespace=namespace)
-        return json_format.MessageToDict(await self._call(self._v1.Get, request))
+        return await self._call(self._v1.Get, request)
 
     async def allocatable(self) -> Any:
-        request = api_pb2.AllocatableResourcesRequest()
-        return json_format.MessageToDict(await self._call(self._v1.GetAllocatableResources, request))
+        return await self._call(self._v1.GetAllocatableResources, api_pb2.AllocatableResourcesRequest())
 
     # -- without giving the rate limit time
 
@@ -73,19 +62,23 @@ class Monitor:
         return await self._v1.GetAllocatableResources(api_pb2.AllocatableResourcesRequest(), timeout=60)
 
     async def _call(self, method: Any, request: Any) -> Any:
-        self.clock.seconds += 1.0
-        return await method(request, timeout=60)
+        self.seconds += 1.0
+        return json_format.MessageToDict(await method(request, timeout=60))
+
+
+def server_of(scenario: Scenario, path: Path, monitor: Monitor) -> PodResourcesServer:
+    manager, clock = scenario.manager, lambda: monitor.seconds
+    return PodResourcesServer(path, manager, are_pods_known=lambda: monitor.are_pods_known, clock=clock)
 
 
 @asynccontextmanager
 async def monitored(scenario: Scenario, path: Path) -> AsyncIterator[Monitor]:
-    clock, known = Clock(), asyncio.Event()
-    known.set()
-    served = PodResourcesServer(path, scenario.manager, are_pods_known=known.is_set, clock=clock)
     async with grpc.aio.insecure_channel(f"unix:{path}", [("grpc.default_authority", "localhost")]) as channel:
+        made = Monitor(channel)
+        served = server_of(scenario, path, made)
         await served.start()
         try:
-            yield Monitor(channel, served, clock, known)
+            yield made
         finally:
             await served.stop()
 
@@ -153,25 +146,24 @@ async def test_more_than_the_burst_is_rejected_in_the_kubelets_words(monitor: Mo
     answers = await asyncio.gather(*(monitor.list_at_once() for _ in range(30)), return_exceptions=True)
     rejected = [answer for answer in answers if isinstance(answer, grpc.aio.AioRpcError)]
     assert len(rejected) == 20
-    assert {(r.code(), r.details()) for r in rejected} == {
-        (grpc.StatusCode.RESOURCE_EXHAUSTED, "rejected by rate limit")
-    }
+    words = "rejected by rate limit"
+    assert {(r.code(), r.details()) for r in rejected} == {(grpc.StatusCode.RESOURCE_EXHAUSTED, words)}
     await monitor.pods()
 
 
 async def test_both_versions_have_one_rate_limit(monitor: Monitor) -> None:
-    monitor.clock.seconds = 1.0
+    monitor.seconds = 1.0
     answers = await asyncio.gather(
         *(monitor.list_at_once() for _ in range(10)), monitor.alpha_list_at_once(), return_exceptions=True
     )
     assert len([answer for answer in answers if isinstance(answer, grpc.aio.AioRpcError)]) == 1
     # a hundredth of a second is one more
-    monitor.clock.seconds += 0.011
+    monitor.seconds += 0.011
     await monitor.alpha_list_at_once()
 
 
 async def test_unavailable_until_the_pods_are_known(monitor: Monitor) -> None:
-    monitor.are_pods_known.clear()
+    monitor.are_pods_known = False
     for ask in (monitor.pods, monitor.alpha_pods, lambda: monitor.pod("train")):
         with pytest.raises(grpc.aio.AioRpcError, match="the pods of this node are not known yet") as failed:
             await ask()
@@ -194,7 +186,7 @@ async def test_calls_and_errors_are_counted(monitor: Monitor) -> None:
     await monitor.allocatable()
     with pytest.raises(grpc.aio.AioRpcError):
         await monitor.pod("unknown")
-    monitor.are_pods_known.clear()
+    monitor.are_pods_known = False
     for ask in (monitor.pods, monitor.alpha_pods, lambda: monitor.pod("unknown")):
         with pytest.raises(grpc.aio.AioRpcError):
             await ask()
@@ -230,7 +222,7 @@ async def test_only_root_reads_and_a_stale_socket_is_replaced(scenario: Scenario
 async def test_a_socket_that_another_process_serves_is_kept(scenario: Scenario, tmp_path: Path) -> None:
     path = tmp_path / "kubelet.sock"
     async with monitored(scenario, path) as monitor:
-        other = PodResourcesServer(path, scenario.manager, are_pods_known=lambda: True, clock=Clock())
+        other = server_of(scenario, path, monitor)
         with pytest.raises(AgentSettingsError, match="another process serves it"):
             await other.start()
         await other.stop()
@@ -250,7 +242,7 @@ async def test_an_unusable_path_is_an_error(scenario: Scenario, tmp_path: Path, 
     (tmp_path / "file").write_text("kept")
     (tmp_path / "link").symlink_to(tmp_path / "nothing")
     path = tmp_path / name
-    served = PodResourcesServer(path, scenario.manager, are_pods_known=lambda: True, clock=Clock())
+    served = PodResourcesServer(path, scenario.manager, are_pods_known=lambda: True, clock=lambda: 0.0)
     words = f"^--pod-resources-socket {path} cannot be used: .*{why}.*; give another path, or an empty one to disable the service$"
     with pytest.raises(AgentSettingsError, match=words):
         await served.start()

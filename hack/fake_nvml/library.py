@@ -140,12 +140,6 @@ class FakeNvml:
         with self.control.open("ab", buffering=0) as control:
             control.write(b"".join((line.encode() if isinstance(line, str) else line) + b"\n" for line in lines))
 
-    def rewrite(self, *lines: str) -> None:
-        """Replace the control file's lines: the machine is as described, and then these statements apply."""
-        written = self.control.with_suffix(".new")
-        written.write_text("".join(f"{line}\n" for line in lines))
-        written.replace(self.control)
-
     def lose(self, gpu: int | str) -> None:
         """The GPU falls off the bus: NVML still lists it, but every call about it fails."""
         self.write(f"lose {gpu}")

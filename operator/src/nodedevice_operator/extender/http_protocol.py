@@ -62,7 +62,8 @@ class Handler(Protocol):
     def refusal(self, connection: "HttpConnection", method: str, path: str) -> Response | None:
         """The response to a request whose body is not read."""
 
-    async def respond(self, path: str, body: bytes) -> Response: ...
+    async def respond(self, path: str, body: bytes, began: float) -> Response:
+        """began: when the head of the request had arrived, by the clock of the loop."""
 
     def rejected(self, path: str) -> None:
         """Called for a request that is too long or too slow."""
@@ -84,6 +85,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._due, self._then = math.inf, _nothing
         self._url, self._body = b"", list[bytes]()
         self._head_bytes = self._body_bytes = 0
+        self._began = 0.0
         self._is_receiving = self._has_head = self._is_responding = self._is_draining = False
         # whether the limit of the request that is received has begun
         self._is_timed = False
@@ -148,7 +150,7 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._refusal = _TOO_LONG
 
     def on_headers_complete(self) -> None:
-        self._has_head = True
+        self._has_head, self._began = True, self._loop.time()
         if self._refusal is not None:
             self._reject(self._refusal)
         else:
@@ -182,7 +184,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         return self._url.partition(b"?")[0].decode("ascii", "replace")
 
     async def _respond(self, body: bytes) -> None:
-        self._write(await self._handler.respond(self._path, body))
+        self._write(await self._handler.respond(self._path, body, self._began))
 
     def _late(self) -> None:
         problem = f"the request did not arrive within {_REQUEST_SECONDS:g} s\n"

@@ -9,7 +9,6 @@ import logging
 import os
 import socket
 import ssl
-import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -162,9 +161,8 @@ class Server:
         if verb in self._verbs:
             self._metrics.count(verb, "bad", 0.0)
 
-    async def respond(self, path: str, body: bytes) -> Response:
+    async def respond(self, path: str, body: bytes, began: float) -> Response:
         verb = path.removeprefix("/")
-        began = time.monotonic()
         try:
             content, outcome = await self._verbs[verb](body)
             response = Response(200, content, is_json=True)
@@ -175,7 +173,7 @@ class Server:
         except Exception:
             log.exception("request failed, which is a bug", extra={"verb": verb})
             response, outcome = _text(500, "the extender failed, which is a bug: report it with its log"), "failed"
-        self._metrics.count(verb, outcome, time.monotonic() - began)
+        self._metrics.count(verb, outcome, asyncio.get_running_loop().time() - began)
         return response
 
 

@@ -14,10 +14,10 @@ _SECONDS_OF_A_VERB = 60.0
 
 
 class Echo:
-    """Responds with the body of each request, after a while. ended: when connections ended."""
+    """Responds with the body of each request, after a while. ended: when connections ended. received: in how long bodies came."""
 
     def __init__(self, seconds: float = 0.0) -> None:
-        self.seconds, self.ended = seconds, list[float]()
+        self.seconds, self.ended, self.received = seconds, list[float](), list[float]()
         self._work = set[asyncio.Task[None]]()
 
     def connected(self, connection: HttpConnection) -> None: ...
@@ -30,7 +30,8 @@ class Echo:
     def refusal(self, connection: HttpConnection, method: str, path: str) -> Response | None:
         return None if path == "/bind" else Response(404, b"")
 
-    async def respond(self, path: str, body: bytes) -> Response:
+    async def respond(self, path: str, body: bytes, began: float) -> Response:
+        self.received.append(asyncio.get_running_loop().time() - began)
         await asyncio.sleep(self.seconds)
         return Response(200, body)
 
@@ -136,3 +137,16 @@ async def test_a_half_request_behind_a_refused_one_has_the_same_limit() -> None:
     peer.got = b""
     await asyncio.sleep(10.1)
     assert peer.got.startswith(b"HTTP/1.1 408")
+
+
+async def test_a_request_has_begun_with_its_head() -> None:
+    """So that its duration counts a slow body."""
+    handler = Echo()
+    peer = Peer(handler, memoryview(bytearray(1024)))
+    for pause in (2, 0):
+        head, end, body = request(b"one").partition(b"\r\n\r\n")
+        peer.send(head + end)
+        await asyncio.sleep(pause)
+        peer.send(body)
+        await asyncio.sleep(1)
+    assert handler.received == pytest.approx([2, 0], abs=1e-6)

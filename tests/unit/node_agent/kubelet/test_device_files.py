@@ -3,6 +3,7 @@
 from typing import Any
 
 from msgspec.structs import replace
+from nodedevice_agent.devicemanager.attribution.attribute import KubeletState
 from nodedevice_agent.devicemanager.container_edits import AllocateResponse, ContainerEdits, DeviceFile
 from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
@@ -11,10 +12,15 @@ from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_agent.devicemanager.snapshot import snapshot
 
 from tests.fakes.settled import attributing
-from tests.unit.node_agent.devicemanager.attribution.test_stage import message
 from tests.unit.node_agent.devicemanager.scenario import GPU, held_by, pod
 
 EDITS = ContainerEdits(devices=(DeviceFile("/dev/tty0", "/dev/tty0", "rw"),))
+
+
+def message(found: Any, *entries: Allocation) -> None:
+    """The kubelet is read."""
+    found.attribution.is_outdated = False
+    found.attribution.read(KubeletState(entries, ()))
 
 
 def lists(found: Any, number: int, count: int = 1) -> None:

@@ -7,14 +7,17 @@ from msgspec.structs import replace
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
+from nodedevice_agent.devicemanager.resources.connections import PluginOptions
+from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_agent.devicemanager.runtime import ContainerState, RunningContainer, Sandbox
 from nodedevice_agent.devicemanager.static_pods import StaticPod
 from nodedevice_agent.kubelet.injected_containers import InjectedContainers
 from nodedevice_api.names import CONTAINER_DEVICES_ANNOTATION, DELIVERY_NRI
 
 from tests.fakes.settled import attributing, host_of
-from tests.unit.node_agent.devicemanager.attribution.test_stage import HASH, held, message, mirror_pod, plugin
+from tests.unit.node_agent.devicemanager.attribution.test_stage import HASH, mirror_pod
 from tests.unit.node_agent.devicemanager.scenario import GPU, held_by, pod
+from tests.unit.node_agent.kubelet.test_device_files import message
 
 INJECTED = replace(held_by("one", "d0"), delivery=DELIVERY_NRI)
 STATIC = replace(held_by(HASH, "d1"), delivery=DELIVERY_NRI)
@@ -39,11 +42,13 @@ class Node:
         static = (StaticPod(HASH, "default", "static"),)
         self.found = attributing(0.0, Checkpoint(allocations, {GPU: ()}, static_pods=static))
         self.runtime = InjectedContainers(host_of(self.found))
-        plugin(self.found, 3)
+        self.found.connected(GPU, 1, PluginOptions(), 0.0)
+        self.found.listed(GPU, 1, accept(Device(f"d{index}") for index in range(3)), 0.0)
+        self.found.table.cordoned(GPU, "object", {}, 0.0)
         message(self.found)
 
     def held(self) -> dict[str, tuple[str, ...]]:
-        return held(self.found)
+        return {held.pod_uid: held.device_ids for held in self.found.book.of_resource(GPU)}
 
     def sees(self, *pods: Pod) -> None:
         self.found.pod_events.synced([pod("other"), *pods], 0.0)

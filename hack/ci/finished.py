@@ -44,7 +44,7 @@ def tree_hash(root: Path) -> str:
     """
     with tempfile.TemporaryDirectory() as folder:
         env = os.environ | {"GIT_INDEX_FILE": str(Path(folder) / "index")}
-        added = ["git", "-C", root, "add", "--all", "--", ".", f":(exclude){_RECORDED}"]
+        added: list[str | Path] = ["git", "-C", root, "add", "--all", "--", ".", f":(exclude){_RECORDED}"]
         subprocess.run(added, env=env, check=True, capture_output=True)
         done = subprocess.run(["git", "-C", root, "write-tree"], env=env, check=True, capture_output=True, text=True)
     return done.stdout.strip()

@@ -158,7 +158,7 @@ def changed(api: Api) -> Iterator[Response]:
 
 def replaced_before_it_exists(api: Api) -> Iterator[Response]:
     """A Lease is created by it, also if it names the version of a deleted one; other kinds are not."""
-    lease = {
+    lease: dict[str, Any] = {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
         "metadata": {"name": "put", "namespace": NAMESPACE},

@@ -15,7 +15,6 @@ import grpc.aio
 from nodedevice_agent.nri.ttrpc import CallFailed
 from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 
-from tests.fakes.dra import Slices, devices, resource_slice
 from tests.fakes.fault_proxy import FaultProxy
 from tests.fakes.nri_runtime import FakeRuntime, PluginConnection
 from tests.fakes.plugin import FakePlugin
@@ -41,7 +40,6 @@ class AgentScene:
         self._node: AgentNode = configured.node
         self._connection: PluginConnection | None = None
         self._rounds = self._containers = 0
-        self._slices = Slices(configured.node.client)
         self._flipping: FakePlugin
         self._coming: FakePlugin
 
@@ -72,20 +70,11 @@ class AgentScene:
         self._flipping = await node.free_plugin(_DEVICES, FLIPPING)
         self._coming = await node.free_plugin(_DEVICES, COMING)
 
-    def close(self) -> None:
-        self._slices.remove()
-
     async def round(self) -> None:
         """Raises AssertionError, which says what did not happen."""
         self._rounds += 1
         await asyncio.to_thread(self._proxy.cut)
-        steps = (
-            self._device_flips,
-            self._file_comes_and_goes,
-            self._plugin_comes,
-            self._settings_change,
-            self._slice_changes,
-        )
+        steps = (self._device_flips, self._file_comes_and_goes, self._plugin_comes, self._settings_change)
         await asyncio.gather(self._pod_runs(), self._pages(), *(step() for step in steps))
 
     async def _device_flips(self) -> None:
@@ -109,12 +98,6 @@ class AgentScene:
         await self._node.until(lambda seen: seen["available"] == 1, ADDED)
         await self._configured.remove("added")
         await self._node.until(lambda seen: seen["available"] == 0, ADDED)
-
-    async def _slice_changes(self) -> None:
-        """Without a change, a watch that each round cuts is not known to work until long after the last cut."""
-        name = self._node.name
-        offered = resource_slice(name, "gpu.vendor.example", name, devices(2), generation=self._rounds)
-        await asyncio.to_thread(self._slices.publish, offered)
 
     async def _plugin_comes(self) -> None:
         """One that was stopped, as by an update of its image."""
@@ -208,5 +191,4 @@ async def agent_scene(node: AgentNode, proxy: FaultProxy) -> AsyncIterator[Agent
             await scene.start()
             yield scene
         finally:
-            await asyncio.to_thread(scene.close)
             await configured.close()

@@ -18,10 +18,11 @@ from tests.robustness.faults.agent_scene import AgentScene, agent_scene
 from tests.robustness.faults.strace import Strace
 from tests.robustness.faults.trial import CONSTANTS, survives
 
-# The runtime goes away in each round, and streams of a plugin end in many cases.
+# In each round the runtime goes away, and all watches are cut; streams of a plugin end in many cases.
 QUICK: Final = {
     "nodedevice_agent.nri.connector.LONGEST_PAUSE_SECONDS": 0.2,
     "nodedevice_agent.deviceplugin.redial.MOST_REDIAL_SECONDS": 1.0,
+    "nodedevice_kube.list_watch.STABLE_SECONDS": 1.0,
 }
 
 

@@ -24,6 +24,8 @@ EXCEPTIONS: Final = {
     "tests/fakes/played_api/server.py::PlayedApi._lines": "how long a watch lasts that its client has asked for",
     "tests/unit/cli/test_transport.py::test_a_response_that_comes_ever_so_slowly*": "a limit that is always reached: it has no end",
     "tests/unit/common/test_api_transport.py::Drops.read": "virtual seconds",
+    "tests/unit/node_agent/lib/test_memory.py::_released": "virtual seconds",
+    "tests/unit/node_agent/plugins/nvml/test_driver_release.py::label": "virtual seconds",
     "tests/unit/kube/test_exec_plugin.py::test_one_that_hangs*": "a limit that is always reached, as the program never ends",
 }
 

@@ -10,7 +10,7 @@ NO_PLUGIN_YET = "no device plugin has registered with an agent yet"
 
 
 def verify_exists(reader: Reader, node: str, resource: str) -> None:
-    """For an empty answer: a selector may have left everything out. Raises ApiError; UsageProblem as `nothing_of`."""
+    """For an empty result: a selector may exclude everything. Raises ApiError; UsageProblem as `nothing_of`."""
     if next(reader.each_node_device(node, resource), None) is None:
         raise nothing_of(reader, node, resource)
 

@@ -28,7 +28,7 @@ def wait_condition(cluster: MachineCluster, kind: str, status: str, reason: str,
 
 
 def wait_event(cluster: MachineCluster, name: str, pattern: str) -> None:
-    """Until an Event about the object of that name has words that match the pattern."""
+    """Wait until the message of an Event about the object matches the pattern."""
 
     def is_said() -> bool:
         events = cluster.get("events", "-A", f"--field-selector=involvedObject.name={name}")["items"]

@@ -29,7 +29,7 @@ _SERVER: Final = Credentials(Settings("https://api", "kubeconfig"), environment=
 
 
 class Connection:
-    """answers: one for each request; the last one for all others, too."""
+    """answers: one for each request; the last one also for all later requests."""
 
     def __init__(self, *answers: "Plain | Exception | Endless") -> None:
         self.answers = [*answers]

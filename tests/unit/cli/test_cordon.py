@@ -66,7 +66,7 @@ def _serve_rules(server: FakeApiServer) -> None:
 
 
 def _offer(server: FakeApiServer, served_by: str = "dra") -> None:
-    """Another gives out what there is."""
+    """Another program serves the devices, not an agent."""
     del server.objects[NODE_DEVICES][0]
     server.objects[NODE_DEVICES][0]["status"] |= {"agent": {"servedBy": served_by}, "driver": "d", "pool": "p"}
 

@@ -20,7 +20,7 @@ _ALL: Final = ("--resource", GPU, "--all-nodes")
 
 
 def stored(server: FakeApiServer, node: str = "node-b") -> list[dict[str, str]]:
-    """The cordons of that node."""
+    """The node's cordons."""
     [spec] = [each["spec"] for each in server.objects[NODE_DEVICES] if each["spec"]["nodeName"] == node]
     found: list[dict[str, str]] = spec.get("cordonedDevices", [])
     return found
@@ -166,7 +166,7 @@ def test_anothers_cordons_are_named_and_stay(run: Run, server: FakeApiServer) ->
 
 
 def _ends(server: FakeApiServer, node: str, answer: Answer | None) -> None:
-    """The change of that node: by an answer of the server, or by Ctrl-C."""
+    """The change of the node, by a response of the server or by Ctrl-C."""
 
     def fault(request: Request) -> Answer | None:
         if request.method != "PATCH" or node not in request.path:

@@ -114,7 +114,7 @@ def _pod(name: str, namespace: str = "nodedevice-system", **more: Any) -> dict[s
 
 
 def _bind(server: FakeApiServer, namespace: str) -> None:
-    """The agents' account is of that namespace, where there is one."""
+    """namespace: of the agents' account; empty for no account."""
     subjects = [{"kind": "ServiceAccount", "name": "nodedevice-agent", "namespace": namespace}]
     binding = {"metadata": {"name": "nodedevice-agent"}, "subjects": subjects}
     server.objects["/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"] = [binding] if namespace else []

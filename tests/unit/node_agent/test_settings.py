@@ -123,7 +123,7 @@ FAR_DOWN, HAND_OVER = "plugins.generic[0].groups[0].path", "{handOver: [cdi, vol
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        pytest.param("somebody: n1\n", ["somebody: unknown key", "known: advertise", "nodeName"], id="an odd key"),
+        pytest.param("user: n1\n", ["user: unknown key", "known: advertise", "nodeName"], id="an odd key"),
         pytest.param("nodeNam: n1\n", ["nodeNam: unknown key; did you mean nodeName?"], id="a typo"),
         pytest.param(f"{GROUP}, path: []}}]}}]}}\n", [f"{FAR_DOWN}: unknown key; did you mean paths?"], id="far down"),
         pytest.param(

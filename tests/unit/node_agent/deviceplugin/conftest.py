@@ -26,7 +26,7 @@ async def manager(tmp_path: Path) -> AsyncIterator[HostedManager]:
 
 @pytest.fixture
 async def start(manager: HostedManager) -> AsyncIterator[Start]:
-    """Serves a plugin of that name with these devices, else with one, without registering it. options: of the plugin."""
+    """Serve a plugin of the resource with these devices, by default one. It is not registered. options: of the plugin."""
     plugins = []
 
     async def start(resource_name: str, *device_ids: str, **options: Any) -> FakePlugin:
@@ -42,7 +42,7 @@ async def start(manager: HostedManager) -> AsyncIterator[Start]:
 
 @pytest.fixture
 def join(manager: HostedManager, start: Start) -> Start:
-    """The same, and registers it. Returns once its devices can be given out."""
+    """The same, and registers it. Returns once its devices can be allocated."""
 
     async def join(resource_name: str, *device_ids: str, **options: Any) -> FakePlugin:
         plugin = await start(resource_name, *device_ids, **options)

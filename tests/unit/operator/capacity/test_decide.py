@@ -109,7 +109,7 @@ def injecting(status: str, **fields: Any) -> NodeDeviceRecord:
     ("status", "fields", "shown"),
     [
         pytest.param("True", {"available": 3, "allocated": 1}, 4, id="injectable"),
-        pytest.param("Unknown", {"available": 3, "allocated": 1}, 4, id="nobody is meant to inject"),
+        pytest.param("Unknown", {"available": 3, "allocated": 1}, 4, id="no agent should inject"),
         pytest.param("False", {"available": 3, "allocated": 1}, 1, id="held ones stay"),
         pytest.param(
             "False", {"available": 1, "allocated": 1, "reserved": 2}, 3, id="and those that bound pods wait for"

@@ -1,7 +1,7 @@
 """Fleets of a few nodes with GPUs of 80 parts, and pods that need some, for the tests of the extender."""
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 from nodedevice_api import names
 from nodedevice_api.assigned_parts import Assigned
@@ -9,11 +9,10 @@ from nodedevice_api.parts import PartRules, Placement
 from nodedevice_kube.planner import Need
 from nodedevice_operator.extender.filter_result import NotFitting
 from nodedevice_operator.extender.filter_score import Fleet
-from nodedevice_operator.extender.steps import Steps
 from nodedevice_operator.objects.bound_pod import BoundPod, PodNeeds
 from nodedevice_operator.objects.node_parts import NodeParts, ParentParts, PodHolding
 
-T = TypeVar("T")
+from tests.fakes.steps import finished
 
 MEM = "aliyun.com/gpu-mem"
 SAME = PartRules(Placement.SAME_PARENT)
@@ -55,16 +54,6 @@ def pod(uid: str, of: PodNeeds, on: str = "a", assigned: Assigned | None = None,
 
 def given(parent: str, count: int, container: str = "c0") -> Assigned:
     return {MEM: {container: {parent: count}}}
-
-
-def finished(steps: Steps[T]) -> T:
-    """What the steps return, all of them at once."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            found: T = end.value
-            return found
 
 
 def bind(known: Fleet, uid: str, of: PodNeeds, on: str = "a", now: float = 0) -> Assigned:

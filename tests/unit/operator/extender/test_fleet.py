@@ -15,7 +15,8 @@ from nodedevice_operator.extender.tentative import TENTATIVE_SECONDS
 from nodedevice_operator.objects.bound_pod import BoundPod, PodNeeds
 from nodedevice_operator.objects.node_parts import NodeParts, PodHolding
 
-from tests.unit.operator.extender.fleets import MEM, bind, finished, fleet, given, needs, node, pod, reason
+from tests.fakes.steps import finished
+from tests.unit.operator.extender.fleets import MEM, bind, fleet, given, needs, node, pod, reason
 
 # a filter takes these in several steps
 MANY = [f"n{number}" for number in range(40)]

@@ -9,7 +9,8 @@ from nodedevice_operator.extender.filter_result import NotFitting
 from nodedevice_operator.objects.bound_pod import PodNeeds
 from nodedevice_operator.objects.node_parts import NodeParts, PodHolding
 
-from tests.unit.operator.extender.fleets import MEM, finished, fleet, given, needs, node, reason
+from tests.fakes.steps import finished
+from tests.unit.operator.extender.fleets import MEM, fleet, given, needs, node, reason
 
 DISTINCT = PartRules(Placement.DISTINCT_PARENTS)
 ANY = PartRules(Placement.ANY)

@@ -21,8 +21,9 @@ from nodedevice_operator.objects.bound_pod import BoundPod, PodNeeds
 from nodedevice_operator.objects.node_parts import NodeParts, PodHolding
 
 from tests.examples import examples
+from tests.fakes.steps import finished
 from tests.unit.operator.extender import fleets
-from tests.unit.operator.extender.fleets import MEM, SAME, finished
+from tests.unit.operator.extender.fleets import MEM, SAME
 
 UNITS = 8
 GPUS = ("g0", "g1")

@@ -4,7 +4,8 @@ from nodedevice_operator.extender.filter_score import Fleet
 from nodedevice_operator.extender.terminating_pods import LEAVING_SECONDS
 from nodedevice_operator.objects.node_parts import PodHolding
 
-from tests.unit.operator.extender.fleets import bind, finished, fleet, needs, node, pod
+from tests.fakes.steps import finished
+from tests.unit.operator.extender.fleets import bind, fleet, needs, node, pod
 
 _ALL = {"held": (PodHolding(0, 80),)}
 

@@ -9,8 +9,9 @@ from nodedevice_operator.extender.filter_score import Fleet
 from nodedevice_operator.extender.preemption import choose
 from nodedevice_operator.objects.node_parts import PodHolding
 
+from tests.fakes.steps import finished
 from tests.unit.operator.extender import fleets
-from tests.unit.operator.extender.fleets import finished, needs
+from tests.unit.operator.extender.fleets import needs
 
 TOTAL = 80
 # node -> by pod its GPU, units and priority

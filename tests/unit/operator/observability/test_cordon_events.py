@@ -46,7 +46,7 @@ def row(name: str, before: NodeDeviceRecord, after: NodeDeviceRecord, cordoned: 
             "3 devices (gpu-0, gpu-3, gpu-5) {} by alice, bob",
         ),
         row(
-            "nobody knows by whom it was uncordoned",
+            "who uncordoned it is unknown",
             cordoned("gpu-0", "gpu-3", by={"gpu-0": "alice", "gpu-3": "bob"}),
             cordoned("gpu-3", by={"gpu-3": "bob"}),
             uncordoned="1 device (gpu-0) {} (cordoned by alice)",

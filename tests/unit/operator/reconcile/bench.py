@@ -62,7 +62,7 @@ class Bench:
         self.reconciler.take_over(another_wrote=True, nobody_since=math.inf)
 
     def condition(self, record: NodeDeviceRecord, kind: str) -> StoredCondition:
-        """One that is stored of that NodeDevice."""
+        """One about the NodeDevice that is stored."""
         return self.cluster.node_devices[record.name].conditions[kind]
 
     async def poll(self) -> None:

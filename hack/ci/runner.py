@@ -9,6 +9,7 @@ import contextlib
 import os
 import random
 import re
+import shlex
 import signal
 import sys
 import time
@@ -37,7 +38,7 @@ _SKIPPED: Final = "SKIPPED"
 
 @dataclass(frozen=True)
 class Outcome:
-    """failed and passed: numbers of tests; a lane of make has none. seconds: duration."""
+    """failed and passed: numbers of tests; a target of make may run none. seconds: duration."""
 
     lane: str
     is_ok: bool
@@ -147,7 +148,9 @@ def _lacks(names: Sequence[str]) -> bool:
 async def _run_lane(lane: Lane, env: Mapping[str, str], seed: int | None) -> Outcome:
     log, report = _log(lane), _BUILD / f"{lane.name}.xml"
     report.unlink(missing_ok=True)
-    status, seconds = await _run_logged(_command(lane, report, seed), {**env, **lane.env}, log)
+    status, seconds = await _run_logged(
+        _command(lane, report, seed), {**env, **lane.env, **_reporting(lane, report)}, log
+    )
     outcome = _outcome(lane.name, report, seconds, is_ok=status == 0)
     if outcome.is_ok:
         _show_success(outcome, log)
@@ -184,8 +187,16 @@ def _command(lane: Lane, report: Path, seed: int | None) -> list[str]:
         return ["make", "--no-print-directory", *lane.make]
     draws = [] if seed is None else [f"--hypothesis-seed={seed}"]
     only = ["-m", lane.only] if lane.only else []
-    options = ["-q", "--durations=15", f"--junitxml={report}", "-o", "junit_family=xunit1"]
-    return [sys.executable, "-m", "pytest", *options, *draws, *only, *lane.tests]
+    return [sys.executable, "-m", "pytest", "-q", "--durations=15", *_report(report), *draws, *only, *lane.tests]
+
+
+def _reporting(lane: Lane, report: Path) -> dict[str, str]:
+    """The environment by which pytest below a target of make reports its numbers."""
+    return {"PYTEST_ADDOPTS": shlex.join(_report(report))} if lane.make else {}
+
+
+def _report(report: Path) -> list[str]:
+    return [f"--junitxml={report}", "-o", "junit_family=xunit1"]
 
 
 @contextlib.asynccontextmanager
@@ -236,7 +247,7 @@ def _show(title: str, outcomes: Sequence[Outcome]) -> None:
 
 
 def _numbers(outcome: Outcome) -> str:
-    """Empty for a target of make."""
+    """Empty for a target of make without tests."""
     if not outcome.passed:
         return ""
     return f", {outcome.passed} passed, {outcome.failed} failed, {outcome.skipped} skipped"

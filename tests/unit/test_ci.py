@@ -3,6 +3,7 @@
 import json
 import re
 import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -52,7 +53,7 @@ def test_parts_take_turns() -> None:
 def test_one_lane_that_fails_is_a_failure_of_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """So is one without tests, one without its programs, and a target of make."""
+    """So is one without tests, one without its programs, and a target of make. Tests below such a target are counted."""
     monkeypatch.setattr(runner, "_BUILD", tmp_path)
     monkeypatch.setenv("KUBEBUILDER_ASSETS", "/nowhere/at/all")
     tests = {"good": "def test_it(): pass\n", "bad": "def test_it(): assert 0, 'broken on purpose'\n", "none": ""}
@@ -61,10 +62,13 @@ def test_one_lane_that_fails_is_a_failure_of_all(
     lanes = [Lane(name, (str(tmp_path / f"test_{name}.py"),)) for name in tests]
     lanes.append(Lane("waits", (str(tmp_path / "test_good.py"),), programs=(parts.CONTROL_PLANE,)))
     lanes.append(Lane("target", make=("no-such-target",)))
+    makefile = tmp_path / "Makefile"
+    makefile.write_text(f"check:\n\t{sys.executable} -m pytest {tmp_path}/test_good.py\n")
+    lanes.append(Lane("made", make=("-f", str(makefile), "check")))
     outcomes = runner.run("a trial", lanes, is_gate=True)
-    assert [outcome.lane for outcome in outcomes if outcome.is_ok] == ["good"]
+    assert [outcome.lane for outcome in outcomes if outcome.is_ok] == ["good", "made"]
     shown = capfd.readouterr().out
-    for why in ("broken on purpose", "No rule to make target", "/nowhere/at/all", "1 passed, 4 failed, 0 skipped"):
+    for why in ("broken on purpose", "No rule to make target", "/nowhere/at/all", "2 passed, 4 failed, 0 skipped"):
         assert why in shown
 
 

@@ -63,6 +63,8 @@ class NodeDeviceSync:
         # our own statuses: the last one known to be stored, then the later ones; empty while none is known
         self._ours: tuple[KeptStatus, ...] = ()
         self._is_owned = True
+        # an object that is gone, or has lost its owner, may have gone with the Node
+        self._was_seen = False
         self._cordons: Mapping[str, Cordon] = {}
         self._contention, self._writes = Contention(self._name), source.writes
         self._share = self._writes.share(self._on_turn)
@@ -155,6 +157,7 @@ class NodeDeviceSync:
     def _observe(self, found: NodeDeviceObject | None, kept: KeptStatus | None) -> bool:
         """Store the current object. Returns whether its owner is missing or its cordons changed."""
         self._is_owned = found is None or _has_owner(found, self._node_name)
+        self._was_seen = self._was_seen or found is not None
         self._observed = kept
         uid, spec = (found.metadata.uid or "", found.spec) if found is not None else ("", {})
         before, self._cordons = self._cordons, cordons_of(observed_spec(spec).cordoned_devices)
@@ -269,7 +272,7 @@ class NodeDeviceSync:
 
     async def _create(self) -> None:
         self._writes.spend(self._share)
-        uid = await self._cluster.node_uid(self._node_name)
+        uid = await self._source.node_uid(is_new=not self._was_seen)
         created = await self._cluster.create_node_device((self._node_name, uid), self._resource_name)
         event = "NodeDevice created" if self._is_owned else "NodeDevice owner reference restored"
         log.info(event, extra={"nodedevice": self._name})

@@ -60,6 +60,8 @@ class Publisher:
         # set with the first list of this node's pods; until then the last published statuses stay
         self.are_pods_known = False
         self._notes = notes
+        # of this node's Node, as read last; empty: to be read
+        self._node_uid = ""
         self._objects: dict[str, NodeDeviceSync] = {}
         # the subset without a watch yet: NodeDevices and watches are limited by the number of names per node
         self._waiting: dict[str, NodeDeviceSync] = {}
@@ -211,6 +213,14 @@ class Publisher:
         return f"stale: {', '.join(named[:_MOST_NAMED])}{', …' if len(named) > _MOST_NAMED else ''}" if named else ""
 
     # -- for each NodeDevice ----------------------------------------------------------------------------------------------
+
+    async def node_uid(self, *, is_new: bool) -> str:
+        """The UID of the Node that owns the objects. is_new: whether it is for an object that did not exist before; then the
+        one that was read last will do. If that Node is gone, the garbage collector deletes the object. Raises ApiError.
+        """
+        if not (is_new and self._node_uid):
+            self._node_uid = await self.cluster.node_uid(self.node_name)
+        return self._node_uid
 
     async def saved(self) -> None:
         """Wait until every allocation so far is on disk: before that none may be published."""

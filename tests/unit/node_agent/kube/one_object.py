@@ -33,6 +33,7 @@ class FakeCluster:
         # another client writes after each write
         self.is_contested = False
         self.attempts = 0
+        self.node = "uid"
         self._events: asyncio.Queue[str | Exception] = asyncio.Queue()
         self._attempted = asyncio.Condition()
 
@@ -59,7 +60,7 @@ class FakeCluster:
         return "1"
 
     async def node_uid(self, name: str) -> str:
-        return "uid"
+        return self.node
 
     async def create_node_device(self, node: tuple[str, str], resource_name: str) -> NodeDeviceObject:
         await self._attempt()

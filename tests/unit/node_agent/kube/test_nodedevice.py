@@ -152,6 +152,29 @@ async def test_one_that_is_deleted_a_moment_before_is_created_again_if_it_is_nee
     assert objects.requests == ([STATUS] if is_forgotten else [STATUS, CREATE, STATUS])
 
 
+@pytest.mark.parametrize(
+    "left",
+    [
+        pytest.param(None, id="deleted with its Node"),
+        pytest.param(an_object(1, 60, {**OWNER, "kind": "Pod"}), id="orphaned by its Node"),
+    ],
+)
+async def test_the_uid_of_the_node_is_read_once_unless_an_object_may_have_gone_with_it(
+    left: NodeDeviceObject | None,
+) -> None:
+    objects = Objects(None)
+    source = Visited(objects)
+    first, second = NodeDeviceSync(source, GPU), NodeDeviceSync(source, GPU)
+    await first.visit()
+    objects.node = "new"
+    owners = []
+    for sync, found in ((second, None), (first, left), (NodeDeviceSync(source, GPU), None)):
+        objects.found = found
+        await sync.visit()
+        owners.append(objects.requests[-2][1][1])
+    assert owners == ["uid", "new", "new"]
+
+
 class Unsettled(RecordOnly):
     is_settled = False
 

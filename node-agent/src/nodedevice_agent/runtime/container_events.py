@@ -44,9 +44,11 @@ class ContainerEvents:
             self._manager.pod_events.static_pod_shown(found, now)
 
     def creating(self, pod_uid: str, container: str) -> None:
-        """Treat unlisted earlier instances as ended: the kubelet creates a container only after these have ended."""
+        """Treat doubtful earlier instances as ended: the kubelet creates a container only after these have ended, and never
+        starts one that it created before. After a power cut the runtime may list such a one as Created.
+        """
         for earlier in self._containers.instances(pod_uid, container):
-            if earlier.unlisted_since is not None:
+            if earlier.is_doubtful:
                 self.ended(pod_uid, earlier.id)
 
     def created(self, sandbox: Sandbox, container: RunningContainer, grant: Grant) -> None:
@@ -54,7 +56,7 @@ class ContainerEvents:
         for earlier in self._containers.instances(sandbox.uid, container.name):
             # the kubelet never starts an earlier instance that it has abandoned. Not every runtime reports its end:
             # CRI-O does not if it could not create the injected files
-            if earlier.without_process_since is not None or not earlier.is_begun:
+            if not earlier.is_begun:
                 self._containers.ended(sandbox.uid, earlier.id)
                 self._publish(earlier)
                 self._files_changed(sandbox.uid, earlier.devices, ())

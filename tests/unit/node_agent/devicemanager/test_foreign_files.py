@@ -64,6 +64,19 @@ def test_a_device_whose_file_it_has_given_is_held_back() -> None:
     assert availability.free(scenario.manager.resources[NIC]) == ("line",)
 
 
+def test_after_a_power_cut_another_device_with_its_number_is_free_once_the_kubelet_starts_anew() -> None:
+    """The runtime still lists the container as Created: the cut came before its start was on disk. It never starts."""
+    before = running_with_the_file()
+    made = container("p", annotations=before.create("p").annotations, devices=(LINE,))
+    scenario = before.rebooted()
+    scenario.sync(("p", replace(made, state=ContainerState.CREATED)))
+    scenario.plugin([line()], NIC, 2, OWN)
+    assert availability.free(scenario.manager.resources[NIC]) == ()
+    scenario.runtime.creating("p", "main")
+    scenario.settled()
+    assert availability.free(scenario.manager.resources[NIC]) == ("line",)
+
+
 def test_also_where_the_device_was_listed_before() -> None:
     assert availability.free(running_with_the_file(LINE, line()).manager.resources[NIC]) == ()
 

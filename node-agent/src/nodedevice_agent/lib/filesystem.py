@@ -217,13 +217,16 @@ def replace_durably(path: Path, text: str) -> None:
     """
     temporary = path.with_name(f".{path.name}.tmp")
     try:
-        _write_durably(temporary, text)
-    except OSError as exc:
+        try:
+            _write_durably(temporary, text)
+        except OSError as exc:
+            raise NotReplaced(*exc.args) from exc
+        os.replace(temporary, path)
+    except OSError:
         # half a text would use up the rest of a full disk
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
-        raise NotReplaced(*exc.args) from exc
-    os.replace(temporary, path)
+        raise
     sync_directory(path.parent)
 
 

@@ -6,7 +6,6 @@ restart.
 
 import logging
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -15,6 +14,7 @@ from nodedevice_common.decoding import Undecodable, decode
 from nodedevice_common.log_once import LogOnce
 
 from nodedevice_agent.lib.deviceplugin_server.values import file_slug
+from nodedevice_agent.lib.filesystem import replace_durably
 from nodedevice_agent.plugins.generic.serials import Known, Serial
 
 log = logging.getLogger(__name__)
@@ -53,18 +53,15 @@ class SerialsFile:
         return dict(self._written)
 
     def write(self, known: Mapping[Serial, Known]) -> None:
-        """Replace the file atomically, if it changes."""
+        """Replace the file durably, if it changes."""
         if known == self._written:
             return
         entries = [_Entry(*serial, each.port, each.is_repeated) for serial, each in known.items()]
-        temporary, problem = self._path.with_name(f".{self._path.name}.tmp"), ""
+        problem = ""
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_bytes(msgspec.json.encode(entries))
-            temporary.replace(self._path)
+            replace_durably(self._path, msgspec.json.encode(entries).decode())
         except OSError as error:
-            with suppress(OSError):
-                temporary.unlink(missing_ok=True)
             problem = str(error)
         else:
             self._written = dict(known)

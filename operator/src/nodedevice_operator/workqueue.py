@@ -2,8 +2,9 @@
 
 Each node is reconciled by one worker at a time: enqueued during a reconcile, it is reconciled again afterwards; enqueued several
 times, once. Changed nodes go first, then all nodes, which a new leader reconciles, then deferred work. A node with dozens of
-objects rests after each reconcile, many times as long: a node whose token writes without end does not delay others. While this
-operator does not lead, the queue stops and keeps its order: a short lapse of the Lease costs only its own time.
+objects rests between reconciles, many times as long, but not for the first ones after a pause: a node whose token writes without
+end does not delay others, and a change on such a node is not delayed. While this operator does not lead, the queue stops and keeps
+its order: a short lapse of the Lease costs only its own time.
 """
 
 import asyncio
@@ -40,6 +41,8 @@ REST_SECONDS_OF_OBJECT: Final = 0.001
 # with fewer objects it never does
 _LIGHT: Final = 32
 LONGEST_REST_SECONDS: Final = 10.0
+# After a pause so much rest is left out: a plugin that registers or stops makes several reconciles in a row.
+REST_LEFT_OUT_SECONDS: Final = 1.0
 
 # Reconciles one node, and returns in how many seconds to reconcile it again: None when enqueued, 0 deferred.
 Reconcile = Callable[[str], Awaitable[float | None]]
@@ -164,7 +167,11 @@ class WorkQueue:
         weight = self._weight(node)
         if weight > _LIGHT:
             seconds = min(weight * REST_SECONDS_OF_OBJECT, LONGEST_REST_SECONDS)
-            self._rests_until[node] = asyncio.get_running_loop().time() + seconds
+            now = asyncio.get_running_loop().time()
+            earliest = now - REST_LEFT_OUT_SECONDS
+            # deferred reconciles do not wait for their rest, which must not add up
+            before = min(self._rests_until.get(node, earliest), now)
+            self._rests_until[node] = max(earliest, before) + seconds
         else:
             self._rests_until.pop(node, None)
 

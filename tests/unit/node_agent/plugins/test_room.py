@@ -3,16 +3,15 @@
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from nodedevice_agent.lib.file_watcher import FileWatcher
-from nodedevice_agent.plugins.generic.settings import GenericSettings
 from nodedevice_agent.plugins.generic.source import GenericSource
 from nodedevice_agent.plugins.room import Room
 from nodedevice_agent.plugins.simulated.settings import SimulatedSettings
 from nodedevice_agent.plugins.simulated.source import SimulatedSource
 
 from tests.fakes.sysfs import FakeSysfs
+from tests.unit.node_agent.plugins.generic.sources import paths, source_of
 
 
 @pytest.fixture
@@ -27,11 +26,8 @@ def host_with(root: Path, files: int) -> FakeSysfs:
     return host
 
 
-def generic(host: FakeSysfs, room: Room, name: str, path: str = "/dev/thing*", **group: Any) -> GenericSource:
-    raw = {"resourceName": f"example.com/{name}", "groups": [{"paths": [{"path": path}], **group}]}
-    source = GenericSource(msgspec.convert(raw, GenericSettings), str(host.root), FileWatcher(), room=room)
-    source.refresh()
-    return source
+def generic(host: FakeSysfs, room: Room, name: str, **group: Any) -> GenericSource:
+    return source_of(host.root, paths("/dev/thing*", **group), name=f"example.com/{name}", room=room)
 
 
 def test_resources_of_any_number(tmp_path: Path, room: Room) -> None:

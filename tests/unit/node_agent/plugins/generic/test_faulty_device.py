@@ -9,17 +9,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from nodedevice_agent.lib import patient_reads
-from nodedevice_agent.lib.file_reads import FileReads
-from nodedevice_agent.lib.file_watcher import FileWatcher
-from nodedevice_agent.plugins.generic.settings import GenericSettings
-from nodedevice_agent.plugins.generic.source import GenericSource
 from nodedevice_common import threads
 
 from tests.fakes.polling import until
 from tests.fakes.sysfs import FakeSysfs
+from tests.unit.node_agent.plugins.generic.sources import unread_source
 
 CALLS = ("listdir", "readlink", "scandir", "stat", "lstat", "open")
 HANG = 0
@@ -102,11 +98,6 @@ def threads_that_read() -> int:
     return sum(thread.name == "files" for thread in threading.enumerate())
 
 
-def made(host: FakeSysfs, group: dict[str, Any], reads: FileReads | None = None) -> GenericSource:
-    settings = msgspec.convert({"resourceName": "example.com/x", "groups": [group]}, GenericSettings)
-    return GenericSource(settings, str(host.root), FileWatcher(), file_reads=reads)
-
-
 @pytest.mark.parametrize(
     ("group", "number"),
     [
@@ -117,7 +108,7 @@ def made(host: FakeSysfs, group: dict[str, Any], reads: FileReads | None = None)
 )
 @pytest.mark.parametrize("call", CALLS)
 async def test_a_faulty_device_affects_only_itself(host: FakeSysfs, group: str, call: str, number: int) -> None:
-    source, faults = made(host, GROUPS[group]), Faults(host.root)
+    source, faults = unread_source(host.root, GROUPS[group]), Faults(host.root)
     await source.read()
     before = {device.id: device for device in source.devices.latest}
     faulty = [i for i, device in before.items() if any(each in str(device.files) for each in OF_FAULTY)]
@@ -148,7 +139,7 @@ async def test_a_faulty_device_affects_only_itself(host: FakeSysfs, group: str, 
 @pytest.mark.usefixtures("short_patience")
 @pytest.mark.parametrize("group", ["by serial", "by subsystem", "by link"])
 async def test_an_unplugged_device_goes_while_another_one_hangs(host: FakeSysfs, group: str) -> None:
-    source = made(host, GROUPS[group])
+    source = unread_source(host.root, GROUPS[group])
     await source.read()
     before = [device.id for device in source.devices.latest]
     serial = host.sys("/bus/usb/devices/1-2/serial")
@@ -169,7 +160,7 @@ async def test_an_unplugged_device_goes_while_another_one_hangs(host: FakeSysfs,
 async def test_more_devices_hang_than_threads_are_lent(host: FakeSysfs, monkeypatch: pytest.MonkeyPatch) -> None:
     """Then the last look counts, with the reason; and all is read again once they respond."""
     monkeypatch.setattr(patient_reads, "MAX_HANGING", 2)
-    source = made(host, GROUPS["by serial"])
+    source = unread_source(host.root, GROUPS["by serial"])
     await source.read()
     before, serials = source.devices.latest, []
     for port in ("1-1", "1-2", "1-3"):
@@ -196,7 +187,7 @@ async def test_more_devices_hang_than_threads_are_lent(host: FakeSysfs, monkeypa
 
 
 async def test_no_thread_can_be_started(host: FakeSysfs, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = made(host, GROUPS["by serial"])
+    source = unread_source(host.root, GROUPS["by serial"])
 
     def start(run: object, name: str) -> threading.Thread:
         raise OSError(errno.EAGAIN, threads.NO_THREAD)

@@ -5,26 +5,20 @@ import threading
 
 import pytest
 from nodedevice_agent.lib.file_reads import FileReads
-from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.plugins.generic import scan
-from nodedevice_agent.plugins.generic.settings import GenericSettings, GroupSettings, PathSettings
-from nodedevice_agent.plugins.generic.source import GenericSource
 
 from tests.fakes.sysfs import FakeSysfs
+from tests.unit.node_agent.plugins.generic.sources import paths, settings_of, unread_source
 
 
 async def test_sysfs_is_never_read_in_the_loop(sysfs_that_hangs: threading.Event, host: FakeSysfs) -> None:
     """The file of one source is on a device that hangs; the loop and another source go on."""
     device_files(host, "one", "two")
-    file_reads = FileReads()
-
-    def source(name: str) -> GenericSource:
-        groups = [GroupSettings([PathSettings(f"/dev/{name}")])]
-        return GenericSource(
-            GenericSettings(f"example.com/{name}", groups), str(host.root), FileWatcher(), file_reads=file_reads
-        )
-
-    hanging, other = source("one"), source("two")
+    reads = FileReads()
+    hanging, other = (
+        unread_source(host.root, paths(f"/dev/{name}"), name=f"example.com/{name}", file_reads=reads)
+        for name in ("one", "two")
+    )
     reading = asyncio.create_task(hanging.read())
     await asyncio.sleep(0)
     assert not reading.done()
@@ -36,11 +30,10 @@ async def test_sysfs_is_never_read_in_the_loop(sysfs_that_hangs: threading.Event
 
 async def test_settings_that_change_meanwhile_count_later(sysfs_that_hangs: threading.Event, host: FakeSysfs) -> None:
     device_files(host, "one")
-    groups = [GroupSettings([PathSettings("/dev/one")]), GroupSettings([PathSettings("/dev/two")])]
-    source = GenericSource(GenericSettings("example.com/x", groups), str(host.root), FileWatcher())
+    source = unread_source(host.root, paths("/dev/one"), paths("/dev/two"))
     reading = asyncio.create_task(source.read())
     await asyncio.sleep(0)
-    source.reconfigure(GenericSettings("example.com/x", groups[1:]))
+    source.reconfigure(settings_of(paths("/dev/two")))
     sysfs_that_hangs.set()
     await reading
     assert [device.id for device in source.devices.latest] == ["one"]

@@ -5,13 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.plugins.generic.functions import UsbDevice
 from nodedevice_agent.plugins.generic.serials import Known, Serials
-from nodedevice_agent.plugins.generic.settings import GenericSettings
-from nodedevice_agent.plugins.generic.source import GenericSource
 
 from tests.fakes.sysfs import FakeSysfs
+from tests.unit.node_agent.plugins.generic.sources import unread_source
 from tests.unit.node_agent.plugins.generic.test_select import DONGLES, Selecting
 
 RAW = {"subsystems": ["usb"]}
@@ -145,11 +143,10 @@ class Agent:
 
     def __init__(self, host: FakeSysfs, state_dir: Path) -> None:
         self._host, self._state_dir = host, state_dir
-        self._settings = GenericSettings("example.com/serial", Selecting(host, DONGLES).groups)
         self.restart()
 
     def restart(self) -> None:
-        self._source = GenericSource(self._settings, str(self._host.root), FileWatcher(), self._state_dir)
+        self._source = unread_source(self._host.root, {"select": DONGLES}, state_dir=self._state_dir)
 
     def named(self) -> dict[str, tuple[str, ...]]:
         self._source.refresh()

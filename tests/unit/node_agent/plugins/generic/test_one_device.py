@@ -9,16 +9,12 @@ from nodedevice_agent.identity_index import Index
 from nodedevice_agent.lib.deviceplugin_server.values import PluginDevice
 
 from tests.fakes.sysfs import FakeSysfs
-from tests.unit.node_agent.plugins.generic.sources import source_of
+from tests.unit.node_agent.plugins.generic.sources import paths, source_of
 
 BY_ID = "/dev/serial/by-id/usb-FTDI_S-if00-port0"
 BY_PATH = "/dev/serial/by-path/pci-0000:00:14.0-usb-0:1:1.0-port0"
 # systemd of 254 and later makes both
 BY_PATH_2 = "/dev/serial/by-path/pci-0000:00:14.0-usbv2-0:1:1.0-port0"
-
-
-def paths(*names: str) -> dict[str, Any]:
-    return {"paths": [{"path": name} for name in names]}
 
 
 def select(**values: Any) -> dict[str, Any]:
@@ -167,7 +163,7 @@ def test_a_file_that_comes_with_devices_is_none(host: FakeSysfs) -> None:
 def test_a_file_that_is_mounted_is_a_device_as_well(host: FakeSysfs) -> None:
     (host.root / "dev/plain").touch()
     host.link("/dev/other", "/dev/plain")
-    [device] = listed(host, {**paths("/dev/plain"), "allowFiles": True}, {**paths("/dev/other"), "allowFiles": True})
+    [device] = listed(host, paths("/dev/plain", allowFiles=True), paths("/dev/other", allowFiles=True))
     assert (device.identity, device.files, device.aliases) == (("path:/dev/plain",), (), ("other",))
 
 

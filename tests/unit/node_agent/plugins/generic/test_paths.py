@@ -8,12 +8,10 @@ import pytest
 from nodedevice_agent.lib.deviceplugin_server.built_in import UnmatchedGroups
 
 from tests.fakes.sysfs import FakeSysfs
+from tests.unit.node_agent.plugins.generic import sources
 from tests.unit.node_agent.plugins.generic.sources import settings_of, source_of
 
-
-def paths_of(*paths: str) -> list[dict[str, Any]]:
-    """A group for each."""
-    return [{"paths": [{"path": path}]} for path in paths]
+TWO = sources.paths("/dev/ttyUSB0"), sources.paths("/dev/ttyACM*")
 
 
 def files(root: Path, *paths: str) -> None:
@@ -30,7 +28,7 @@ def below_dev(names: str) -> list[str]:
 
 
 def test_a_path_that_is_not_there_is_named_until_it_is(tmp_path: Path) -> None:
-    source = source_of(tmp_path, *paths_of("/dev/ttyUSB0", "/dev/ttyACM*"))
+    source = source_of(tmp_path, *TWO)
     reason, message = source.devices.trouble
     assert reason == "NoMatch"
     assert "/dev/ttyUSB0, /dev/ttyACM*: connect the device, or correct the path" in message
@@ -44,13 +42,13 @@ def test_groups_without_a_device_are_noted_and_unknown_once_settings_change(tmp_
     found = UnmatchedGroups()
     changes: list[dict[str, Sequence[int]]] = []
     found.changed = lambda: changes.append(dict(found.by_resource))
-    source = source_of(tmp_path, *paths_of("/dev/ttyUSB0", "/dev/ttyACM*"))
+    source = source_of(tmp_path, *TWO)
     source.note_unmatched = found.note
     source.refresh()
     source.refresh()
     FakeSysfs(tmp_path).dongle("1-1", 0)
     source.refresh()
-    source.reconfigure(settings_of({"paths": [{"path": "/dev/other"}]}))
+    source.reconfigure(settings_of(sources.paths("/dev/other")))
     assert [each.get("example.com/x") for each in changes] == [(0, 1), (1,), None]
 
 
@@ -73,7 +71,7 @@ def test_an_incomplete_device_names_what_it_lacks(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, paths: str, present: str, listed: str, lacking: str
 ) -> None:
     files(tmp_path, *below_dev(present))
-    source = source_of(tmp_path, {"paths": [{"path": path} for path in below_dev(paths)]})
+    source = source_of(tmp_path, sources.paths(*below_dev(paths)))
     source.refresh()
     reason, message = source.devices.trouble
     assert [device.id for device in source.devices.latest] == listed.split()

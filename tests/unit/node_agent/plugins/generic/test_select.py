@@ -34,12 +34,6 @@ class Selecting:
         return {name: [file.host_path for file in its.allocation.device_nodes] for name, its in self.devices().items()}
 
 
-def test_all_files_of_a_dongle_are_one_device(host: FakeSysfs) -> None:
-    host.dongle("1-2.3", 0, serial="A5XK3RJT")
-    host.usb("1-4", "0403", "6015", "other")
-    assert Selecting(host, DONGLES).files() == {"0403-6001-A5XK3RJT": ["/dev/hidraw0", "/dev/ttyUSB0"]}
-
-
 @pytest.mark.parametrize(
     ("usb", "is_found"),
     [

@@ -11,12 +11,12 @@ import pytest
 from nodedevice_agent.lib.file_reads import FileReads
 from nodedevice_agent.lib.file_watcher import FileWatcher, Subscription
 from nodedevice_agent.plugins.generic import source as generic_source
-from nodedevice_agent.plugins.generic.settings import GenericSettings, GroupSettings, PathSettings, SelectSettings
 from nodedevice_agent.plugins.generic.source import GenericSource
 
 from tests.fakes.background import background
 from tests.fakes.sysfs import FakeSysfs
 from tests.fakes.virtual_time import later, virtual_time
+from tests.unit.node_agent.plugins.generic.sources import paths, settings_of, unread_source
 from tests.unit.node_agent.plugins.generic.test_unread import failing, ids
 
 pytestmark = virtual_time
@@ -77,17 +77,9 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
     return kernel
 
 
-def paths(*patterns: str) -> GenericSettings:
-    return GenericSettings("example.com/x", [GroupSettings([PathSettings(each) for each in patterns])])
-
-
-def selection(**select: Any) -> GenericSettings:
-    return GenericSettings("example.com/x", [GroupSettings(select=SelectSettings(**select))])
-
-
-def made(host: FakeSysfs, settings: GenericSettings) -> tuple[GenericSource, ReadsAtOnce, Watcher]:
+def made(host: FakeSysfs, group: dict[str, Any]) -> tuple[GenericSource, ReadsAtOnce, Watcher]:
     reads, watcher = ReadsAtOnce(), Watcher()
-    return GenericSource(settings, str(host.root), watcher, file_reads=reads), reads, watcher
+    return unread_source(host.root, group, watcher=watcher, file_reads=reads), reads, watcher
 
 
 async def test_at_once_and_every_half_minute(host: FakeSysfs, kernel: Kernel) -> None:
@@ -124,18 +116,18 @@ async def test_what_could_not_be_read_is_tried_each_second(host: FakeSysfs, kern
 async def test_other_settings_count_at_once(host: FakeSysfs, kernel: Kernel) -> None:
     host.node("/devices/virtual/misc/a", "misc", "10:1")
     source, reads, _ = made(host, paths("/dev/none"))
-    source.reconfigure(paths("/dev/none"))
+    source.reconfigure(settings_of(paths("/dev/none")))
     async with background(source.run()):
         await later(5)
-        source.reconfigure(paths("/dev/a"))
+        source.reconfigure(settings_of(paths("/dev/a")))
         await later(0.01)
         assert (ids(source), reads.at) == (["a"], [0, 0, 5])
-    source.reconfigure(paths("/dev/none"))
+    source.reconfigure(settings_of(paths("/dev/none")))
     assert ids(source) == ["a"]
 
 
 async def test_reports_that_come_together_are_one_look(host: FakeSysfs, kernel: Kernel) -> None:
-    source, reads, _ = made(host, selection(subsystems=["tty"]))
+    source, reads, _ = made(host, {"select": {"subsystems": ["tty"]}})
     async with background(source.run()):
         await later(5)
         kernel.report()
@@ -151,7 +143,7 @@ async def test_reports_that_come_together_are_one_look(host: FakeSysfs, kernel: 
 
 
 async def test_a_device_that_udevd_has_yet_to_describe_is_asked_for_often(host: FakeSysfs, kernel: Kernel) -> None:
-    source, reads, watcher = made(host, selection(udev={"ID": "x"}))
+    source, reads, watcher = made(host, {"select": {"udev": {"ID": "x"}}})
     async with background(source.run()):
         await later(1)
         assert watcher.watched == [host.root / "run/udev/data"]

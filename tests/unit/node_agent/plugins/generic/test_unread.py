@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.plugins.generic import source as generic_source
-from nodedevice_agent.plugins.generic.settings import GenericSettings, GroupSettings, PathSettings, SelectSettings
 from nodedevice_agent.plugins.generic.source import GenericSource
 from nodedevice_agent.plugins.generic.unread import RETRY_SECONDS
 
 from tests.fakes.sysfs import FakeSysfs
+from tests.unit.node_agent.plugins.generic.sources import paths, settings_of, source_of
 
 ERRORS = (errno.EIO, errno.EMFILE, errno.EACCES, errno.ENOMEM, errno.ENAMETOOLONG)
 # every call with which files are found, or a device is recognized
@@ -67,14 +66,12 @@ def by_path(root: Path) -> GenericSource:
         file.parent.mkdir(parents=True, exist_ok=True)
         (root / f"dev/tty{number}").symlink_to("/dev/null")
         file.symlink_to(f"../../tty{number}")
-    groups = [GroupSettings([PathSettings("/dev/serial/by-id/*")])]
-    return GenericSource(GenericSettings("example.com/serial", groups), str(root), FileWatcher())
+    return source_of(root, paths("/dev/serial/by-id/*"))
 
 
 def by_selection(root: Path) -> GenericSource:
     FakeSysfs(root).dongle("1-1", 0)
-    groups = [GroupSettings(select=SelectSettings(subsystems=["tty"]))]
-    return GenericSource(GenericSettings("example.com/serial", groups), str(root), FileWatcher())
+    return source_of(root, {"select": {"subsystems": ["tty"]}})
 
 
 @pytest.mark.parametrize("number", ERRORS, ids=errno.errorcode.__getitem__)
@@ -89,7 +86,6 @@ def test_no_device_goes_because_a_call_fails(
     number: int,
 ) -> None:
     source = make(tmp_path)
-    source.refresh()
     before = list(source.devices.latest)
     assert before
     caplog.clear()
@@ -107,8 +103,7 @@ def test_no_device_goes_because_a_call_fails(
 
 def test_other_settings_take_devices_away_all_the_same(tmp_path: Path, clock: Clock) -> None:
     source = by_path(tmp_path)
-    source.refresh()
-    source.reconfigure(GenericSettings("example.com/serial", [GroupSettings([PathSettings("/dev/serial/by-id/no*")])]))
+    source.reconfigure(settings_of(paths("/dev/serial/by-id/no*")))
     with failing(tmp_path, "listdir", errno.EIO):
         source.refresh()
     assert ids(source) == []

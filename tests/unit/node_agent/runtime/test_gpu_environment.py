@@ -15,7 +15,7 @@ from nodedevice_agent.devicemanager.resources.devices import Device, ListedDevic
 from nodedevice_agent.devicemanager.runtime import InjectionRefused, RunningContainer, Sandbox, Validator
 from nodedevice_agent.plugins.contract import Given
 from nodedevice_agent.plugins.nvml.creation import MOST_VARIABLES, GpuCreation
-from nodedevice_agent.plugins.nvml.environment import TABLE, unset_value
+from nodedevice_agent.plugins.nvml.environment import unset_value
 from nodedevice_agent.plugins.nvml.settings import GPU_SCOPE, NvmlSettings
 from nodedevice_agent.plugins.settings import PluginSettings
 from nodedevice_agent.runtime.injection import Grant, Refusal
@@ -25,12 +25,12 @@ from prometheus_client import REGISTRY
 
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario, container, sandbox
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, calls, pod
+from tests.unit.node_agent.plugins.nvml.test_environment import NAMES
 from tests.unit.node_agent.runtime.backend_node import BackendNode
 
 NO_EDITS = ContainerEdits()
 OF_NVML = PluginOptions(scope=GPU_SCOPE)
 GIVEN = {"NVIDIA_VISIBLE_DEVICES": "GPU-1", "CUDA_DEVICE_MEMORY_LIMIT_0": "1m", "CUDA_DEVICE_SM_LIMIT": "30"}
-NAMES = [name.replace("_n", "_0").replace("*", "CONFIG") for name, _ in TABLE]
 ALL = "NVIDIA_VISIBLE_DEVICES=all"
 
 
@@ -78,7 +78,7 @@ class TestAContainerWithAGpu:
     @pytest.mark.parametrize("name", NAMES)
     def test_has_no_other(self, name: str) -> None:
         given = granted(holding({"A": "b"}, envs=frozenset({name})), f"{name}=mine")
-        assert given.edits.envs == {"A": "b", name: unset_value(name)}
+        assert given.edits.envs == {"A": "b", name: unset_value(name)} != {"A": "b", name: "mine"}
         assert replaced(given) == (name,)
 
     def test_keeps_what_is_its_own(self) -> None:

@@ -171,9 +171,6 @@ BOTH: Final = "/etc/cdi/a.json and /etc/cdi/b.json both name it"
     ("files", "problem"),
     [
         pytest.param({SPEC: spec(of("GPU-a"), unknown=1)}, "field unknown is unknown", id="an unknown field"),
-        pytest.param({SPEC: spec(of("GPU-a"), cdiVersion="9.0.0")}, "'9.0.0' is not known", id="an unknown version"),
-        pytest.param({SPEC: spec(of("GPU-a", additionalGids=[1]))}, "needs 0.7.0", id="too low a version"),
-        pytest.param({SPEC: spec(of("GPU-a"), {"name": "all"})}, "all has no containerEdits", id="an empty device"),
         pytest.param(TWICE, BOTH, id="a name in two files"),
         pytest.param({**TWICE, "/var/run/cdi/c.json": GOOD}, BOTH, id="a name in two files of the other directory"),
         pytest.param(

@@ -6,7 +6,6 @@ from itertools import combinations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nodedevice_agent.lib.deviceplugin_server.values import DeviceNode
 from nodedevice_agent.plugins.nvml import devices
 from nodedevice_agent.plugins.nvml.devices import CONTROL_NODES, HandOver, Refused, allocation, preferred
 from nodedevice_agent.plugins.nvml.gpu import Gpu, GpuDevice, Pair, pair
@@ -83,21 +82,6 @@ def test_too_many_sets_still_get_a_good_choice(monkeypatch: pytest.MonkeyPatch) 
         best = best_by_trying(scores, ids, ids[:1], size)
         assert ids[0] in chosen
         assert set_score(scores, chosen) >= best * 0.9
-
-
-def test_what_a_container_gets_by_each_way() -> None:
-    gpus = [GpuDevice(Gpu("GPU-b", minor=3)), GpuDevice(Gpu("GPU-a", minor=1))]
-    by_env = allocation(gpus, HandOver(["env"], "nvidia.com/gpu", CONTROL_NODES))
-    assert by_env.env == {"NVIDIA_VISIBLE_DEVICES": "GPU-a,GPU-b"}
-    assert not by_env.device_nodes
-    by_nodes = allocation(gpus, HandOver(["deviceNodes"], "nvidia.com/gpu", CONTROL_NODES[:1]))
-    paths = ("/dev/nvidia1", "/dev/nvidia3", "/dev/nvidiactl")
-    assert by_nodes.device_nodes == tuple(DeviceNode(path, path, "rw") for path in paths)
-    assert not by_nodes.env
-    by_cdi = allocation(gpus, HandOver(["cdi"], "example.com/g"))
-    assert by_cdi.cdi_devices == ("example.com/g=GPU-a", "example.com/g=GPU-b")
-    with pytest.raises(Refused, match="handOver"):
-        allocation([GpuDevice(Gpu("GPU-c"))], HandOver(["deviceNodes"], "nvidia.com/gpu"))
 
 
 def test_what_a_container_gets_of_mig_instances() -> None:

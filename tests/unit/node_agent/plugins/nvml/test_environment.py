@@ -82,18 +82,6 @@ async def test_all_that_the_plugin_can_answer_is_in_the_table(tmp_path: Path, us
 
 
 class TestAContainerWithGpus:
-    @pytest.mark.parametrize("name", NAMES)
-    def test_has_the_answers_value(self, name: str) -> None:
-        found = for_holder([("PATH", "/bin"), (name, "mine")], {"NVIDIA_VISIBLE_DEVICES": "GPU-0"} | {name: "given"})
-        assert found.envs[name] == "given"
-        assert found.names == (name,)
-
-    @pytest.mark.parametrize("name", NAMES)
-    def test_has_none_that_the_answer_does_not_set(self, name: str) -> None:
-        found = for_holder([(name, "mine")], {"OTHER": "x"})
-        assert found.envs[name] == unset_value(name) != "mine"
-        assert found.names == (name,)
-
     @pytest.mark.parametrize("name", POD_S)
     def test_keeps_every_other_one(self, name: str) -> None:
         assert unset_value(name) is None

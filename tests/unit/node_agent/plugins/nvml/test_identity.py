@@ -43,11 +43,6 @@ def test_a_gpu_is_its_uuid_and_the_number_of_its_file() -> None:
     assert (other.identity, other.files) == (("GPU-b", "c195:1"), ())
 
 
-def test_without_a_number_a_gpu_is_its_uuid() -> None:
-    (device,) = listed([Gpu("GPU-c")], OnHost({"/dev/nvidia0": "c195:0"}, hands_over_files=True)).devices
-    assert (device.identity, device.files) == (("GPU-c",), ())
-
-
 # -- parts and instances ---------------------------------------------------------------------------------------------------
 
 

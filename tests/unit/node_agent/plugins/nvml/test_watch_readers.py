@@ -45,16 +45,6 @@ class TestReaders:
         assert [reader.ends for reader in node.readers[:-1]] == [1] * (len(started) - 1)
 
     @virtual_time
-    async def test_one_that_cannot_be_started_ends_the_watch(self, tmp_path: Path) -> None:
-        node = Node(tmp_path)
-        node.scripts = [[OSError("no more processes")]]
-        with pytest.raises(ExceptionGroup) as failed:
-            await node.make().run()
-        assert [str(each) for each in failed.value.exceptions] == ["no more processes"]
-        assert node.reader.ends == 1
-        assert all(each.is_closed for each in node.files)
-
-    @virtual_time
     async def test_gpus_are_unhealthy_while_none_can_be_started(self, tmp_path: Path) -> None:
         node = Node(tmp_path)
         node.scripts = [EXITS, *[[OSError("no more processes")]] * 3, [BOTH, FINE]]

@@ -123,6 +123,7 @@ async def test_a_short_disconnection_changes_nothing_and_a_long_one_the_conditio
         await asyncio.sleep(2)
         # there is none of whose return it would hear
         assert node.condition == ("False", "NoRuntimeSocket")
+        assert "nri.sock does not exist" in node.message
         node.backend.runtime_connected("containerd", "v2.4.2", Validator.NOT_SEEN)
         assert (node.condition, node.changes) == (("True", "RuntimeConnected"), 2)
         node.backend.runtime_disconnected("the socket is gone")
@@ -132,8 +133,14 @@ async def test_a_short_disconnection_changes_nothing_and_a_long_one_the_conditio
         await asyncio.sleep(GRACE_SECONDS)
         assert (node.condition, node.changes) == (("True", "RuntimeConnected"), 2)
         node.backend.runtime_disconnected("the socket is gone")
-        await asyncio.sleep(GRACE_SECONDS + 1)
+        await asyncio.sleep(GRACE_SECONDS - 1)
+        # which does not begin again
+        node.backend.runtime_disconnected("nothing listens on the socket")
+        await asyncio.sleep(2)
         assert (node.condition, node.changes) == (("False", "RuntimeDisconnected"), 3)
+        assert "nothing listens" in node.message
+        node.backend.runtime_disconnected("it is too long")
+        assert "it is too long" in node.message
 
 
 @pytest.mark.parametrize(("version", "takes_cdi"), [("v2.4.2", True), ("v1.7.0", False)])

@@ -1,4 +1,4 @@
-"""The condition Injectable, and that a short disconnection does not change it."""
+"""The condition Injectable of a runtime that is connected; test_backend.py has disconnections."""
 
 from nodedevice_agent.devicemanager.runtime import ContainerInstance, Validator
 from nodedevice_agent.runtime.connection_status import ConnectionStatus, injectable
@@ -19,41 +19,11 @@ def connected() -> ConnectionStatus:
     return status
 
 
-def condition(status: ConnectionStatus) -> tuple[str, str, str]:
-    assert status.condition is not None
-    return status.condition
-
-
 def shown(status: ConnectionStatus) -> tuple[str, str, str]:
-    """With only the end of the message."""
-    state, reason, message = condition(status)
+    """The condition, with only the end of the message."""
+    assert status.condition is not None
+    state, reason, message = status.condition
     return state, reason, next(end for end in [UNKNOWN, "is on", ENABLE, UPDATE] if message.endswith(end))
-
-
-def test_there_is_no_condition_before_the_state_is_known() -> None:
-    status = ConnectionStatus(0.0, 10.0)
-    assert status.condition is None
-    assert not status.disconnected("/nri.sock does not exist: enable NRI", 1.0)
-    assert status.condition is None
-    assert status.grace_ends_at == 10.0
-    assert not status.tick(9.9)
-    assert status.tick(10.0)
-    assert status.condition == ("False", "NoRuntimeSocket", "/nri.sock does not exist: enable NRI")
-    assert status.grace_ends_at is None
-
-
-def test_a_disconnection_that_is_longer_than_a_restart_has_its_latest_reason() -> None:
-    status = connected()
-    assert not status.disconnected("the connection ended", 100.0)
-    assert not status.disconnected("nothing listens on the socket", 103.0)
-    assert status.grace_ends_at == 110.0, "the grace period begins with the first report"
-    assert status.tick(110.0)
-    assert condition(status)[:2] == ("False", "RuntimeDisconnected")
-    assert "nothing listens" in condition(status)[2]
-    assert status.disconnected("it is too long", 120.0)
-    assert "it is too long" in condition(status)[2]
-    assert status.connected("containerd", "v2.4.3")
-    assert condition(status)[0] == "True"
 
 
 def test_pods_without_their_devices_are_named() -> None:

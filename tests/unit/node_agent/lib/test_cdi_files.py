@@ -87,14 +87,6 @@ def test_all_files_together_have_a_bound(tmp_path: Path, monkeypatch: pytest.Mon
     assert not read_files(str(tmp_path), found).problems
 
 
-def test_a_file_with_more_values_than_are_read_counts_as_unread(tmp_path: Path) -> None:
-    """A runtime reads it, and another file of the directory may have a name of it."""
-    write(tmp_path, "a.json", ("one", "/dev/one"))
-    env = ",".join(["X=y"] * 100_001)
-    (tmp_path / "var/run/cdi/b.yaml").write_text(f"cdiVersion: 0.6.0\nkind: {KIND}\ncontainerEdits: {{env: [{env}]}}\n")
-    assert read_files(str(tmp_path), {}).unread == "/var/run/cdi/b.yaml: it has more than 100000 values"
-
-
 def _aliased(root: Path, name: str, devices: int) -> None:
     """A file in which each of its devices repeats 300 device files."""
     nodes = ",".join(f"{{path: /{number}}}" for number in range(300))
@@ -239,11 +231,20 @@ def test_an_agent_in_a_pod_cannot_know_what_a_link_leads_to(tmp_path: Path, monk
     assert read_files(str(tmp_path), {}).unread == "/etc/cdi/a.json: No such file or directory"
 
 
-def test_a_file_with_too_many_devices_counts_as_unread(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("devices", "variables", "what"),
+    [(4097, 1, "4096 devices"), (1, 100_001, "100000 values")],
+    ids=["devices", "values"],
+)
+def test_a_file_with_more_than_is_read_counts_as_unread(
+    tmp_path: Path, devices: int, variables: int, what: str
+) -> None:
     """A runtime reads it, and another file of the directory may have a name of it."""
-    path = write(tmp_path, "a.json", *((f"d{number}", "/dev/x") for number in range(4097)))
-    file = read_files(str(tmp_path), {}).files[path]
-    assert (file.problem, file.is_unread, file.devices) == ("it has more than 4096 devices", True, ())
+    path = write(tmp_path, "a.json", *((f"d{number}", "/dev/x") for number in range(devices)))
+    path.write_text(json.dumps({**json.loads(path.read_text()), "containerEdits": {"env": ["X=y"] * variables}}))
+    found = read_files(str(tmp_path), {})
+    assert found.unread == f"/var/run/cdi/a.json: it has more than {what}"
+    assert (found.files[path].is_unread, found.files[path].devices) == (True, ())
 
 
 def test_no_file_stays_open(tmp_path: Path) -> None:

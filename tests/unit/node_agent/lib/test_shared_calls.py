@@ -1,4 +1,4 @@
-"""Callers of one call: how many runs they cost, and who gets a failure."""
+"""One run at a time, and who gets its failure. kubelet/test_reader.py has callers that share a run, and that give up."""
 
 import asyncio
 
@@ -6,49 +6,35 @@ import pytest
 from nodedevice_agent.lib.shared_calls import SharedCall
 
 
-class Call:
-    def __init__(self) -> None:
-        self.begun = self.ended = 0
-        self.goes_on = asyncio.Event()
-        self.fails = False
+async def test_a_caller_during_a_run_waits_for_the_next_one() -> None:
+    under_way, goes_on = [0], asyncio.Event()
 
-    async def run(self) -> None:
-        assert self.begun == self.ended, "one at a time"
-        self.begun += 1
-        await self.goes_on.wait()
-        self.ended += 1
-        if self.fails:
-            raise ZeroDivisionError
+    async def run() -> None:
+        under_way.append(under_way[-1] + 1)
+        await goes_on.wait()
+        under_way.append(under_way[-1] - 1)
 
-
-async def turns() -> None:
-    for _ in range(5):
-        await asyncio.sleep(0)
-
-
-async def test_callers_during_a_run_share_the_next_one_and_it_ends_whoever_gives_up() -> None:
-    call = Call()
-    shared = SharedCall(call.run)
-    first = asyncio.create_task(shared())
-    await turns()
-    others = [asyncio.create_task(shared()) for _ in range(5)]
-    await turns()
-    assert call.begun == 1
-    for task in (first, *others[:3]):
-        task.cancel()
-    call.goes_on.set()
-    await asyncio.gather(*others[3:])
-    assert (call.begun, call.ended) == (2, 2)
+    shared, callers = SharedCall(run), list[asyncio.Task[None]]()
+    for _ in range(2):
+        callers.append(asyncio.create_task(shared()))
+        for _ in range(5):
+            await asyncio.sleep(0)
+    assert under_way == [0, 1]
+    goes_on.set()
+    await asyncio.gather(*callers)
+    assert under_way == [0, 1, 0, 1, 0]
 
 
 async def test_each_caller_gets_the_failure_and_the_next_one_runs_it_again() -> None:
-    call = Call()
-    call.goes_on.set()
-    shared, call.fails = SharedCall(call.run), True
+    failures = [ZeroDivisionError()] * 2
+
+    async def run() -> None:
+        if failures:
+            raise failures.pop()
+
+    shared = SharedCall(run)
     found = await asyncio.gather(shared(), shared(), return_exceptions=True)
     assert [type(each) for each in found] == [ZeroDivisionError] * 2
     with pytest.raises(ZeroDivisionError):
         await shared()
-    call.fails = False
     await shared()
-    assert call.begun == 3

@@ -2,20 +2,8 @@
 
 import pytest
 from google.protobuf.message import DecodeError
-from hypothesis import given
-from hypothesis import strategies as st
 from nodedevice_agent.lib.wire_fields import fields
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
-
-
-@given(st.lists(st.binary(max_size=300), max_size=20))
-def test_fields_follow_one_another(stuff: list[bytes]) -> None:
-    devices = [api_pb2.Device(ID=each.hex(), health="Healthy") for each in stuff]
-    whole = api_pb2.ListAndWatchResponse(devices=devices).SerializeToString()
-    found = [*fields(whole)]
-    assert [number for number, _, _, _ in found] == [1] * len(devices)
-    assert [api_pb2.Device.FromString(whole[begin:end]) for _, _, begin, end in found] == devices
-    assert [0, *(end for _, _, _, end in found)] == [*(begin for _, begin, _, _ in found), len(whole)]
 
 
 @pytest.mark.parametrize(
@@ -34,6 +22,7 @@ def test_other_fields_are_between(other: bytes, number: int) -> None:
     whole = other + one + other
     api_pb2.ListAndWatchResponse.FromString(whole)
     found = [(number, begin, end) for number, begin, _, end in fields(whole)]
+    assert [whole[begin:end] for number, _, begin, end in fields(whole) if number == 1] == [b"\x0a\x01x"]
     first, second = len(other), len(other + one)
     assert found == [(number, 0, first), (1, first, second), (number, second, len(whole))]
 

@@ -15,9 +15,10 @@ from nodedevice_agent.lib.filesystem import FileIdentity, file_identity
 from nodedevice_agent.plugins.run import serve
 from nodedevice_agent.plugins.simulated.settings import SimulatedSettings
 from nodedevice_agent.plugins.simulated.source import SimulatedSource
-from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
+from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
 from tests.fakes.background import background
+from tests.fakes.device_manager import Manager
 from tests.fakes.virtual_time import virtual_time
 
 GPU = "example.com/gpu"
@@ -117,28 +118,15 @@ async def test_a_source_is_read_before_it_is_served_and_runs_meanwhile(tmp_path:
     assert "runs" in happened
 
 
-class Manager(api_pb2_grpc.RegistrationServicer):
-    """A device manager that answers each registration with this status."""
+class Answering(Manager):
+    """Answers each registration with this status, and dials no plugin."""
 
-    def __init__(self, code: grpc.StatusCode | None) -> None:
-        self._code = code
-        self.requests: list[api_pb2.RegisterRequest] = []
-
-    @asynccontextmanager
-    async def serving(self, folder: Path) -> AsyncIterator[None]:
-        server = grpc.aio.server()
-        api_pb2_grpc.add_RegistrationServicer_to_server(self, server)
-        server.add_insecure_port(f"unix:{folder / 'kubelet.sock'}")
-        await server.start()
-        try:
-            yield
-        finally:
-            await server.stop(None)
+    code: grpc.StatusCode | None = None
 
     async def Register(self, request: api_pb2.RegisterRequest, context: Any) -> api_pb2.Empty:
-        self.requests.append(request)
-        if self._code is not None:
-            await context.abort(self._code, "why")
+        self.registrations.append(request)
+        if self.code is not None:
+            await context.abort(self.code, "why")
         return api_pb2.Empty()
 
 
@@ -155,16 +143,19 @@ class Manager(api_pb2_grpc.RegistrationServicer):
 async def test_what_a_managers_answer_means(
     code: grpc.StatusCode | None, streams: int, state: RegistrationState, tmp_path: Path
 ) -> None:
-    manager, reports = Manager(code), asyncio.Queue[tuple[RegistrationState, str]]()
+    manager, reports = Answering(tmp_path), asyncio.Queue[tuple[RegistrationState, str]]()
+    manager.code = code
+    await manager.start()
     with FileWatcher() as watcher:
         service = DevicePluginService(SimulatedSource(SimulatedSettings(GPU), tmp_path, watcher))
         service.streams = streams
         plugin = RegisteredSocket(
             GPU, "x.sock", tmp_path, watcher, lambda: service, lambda *each: reports.put_nowait(each)
         )
-        async with manager.serving(tmp_path), background(plugin.run()):
+        async with background(plugin.run()):
             detail = "" if state is RegistrationState.REGISTERED else f"{code.name if code else ''}: why"
             assert await asyncio.wait_for(reports.get(), 60) == (state, detail)
-    request = manager.requests[0]
+    await manager.stop()
+    request = manager.registrations[0]
     assert (request.version, request.endpoint, request.resource_name) == ("v1beta1", "x.sock", GPU)
     assert request.options == service.options

@@ -20,7 +20,7 @@ from nodedevice_agent.lib.deviceplugin_server.values import (
     PluginDevice,
 )
 from nodedevice_api.device_details_pb2 import ContainerAllocateDetails
-from nodedevice_api.parts import Advertise, Choice, PartRules, Placement, PodPlacement
+from nodedevice_api.parts import PartRules
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
 from tests.fakes.background import background
@@ -60,12 +60,6 @@ async def test_a_change_that_is_undone_is_not_reported() -> None:
         await asyncio.sleep(0)
         devices.publish([TWO])
         assert await following == (TWO,)
-
-
-def test_rules_for_parts_and_a_reason_are_sent_whole() -> None:
-    rules = PartRules(Placement.DISTINCT_PARENTS, Choice.SPREAD, PodPlacement.APART, Advertise.LARGEST, 7)
-    found = device_list(list_to_wire([PluginDevice("a-0", parent="a")], "Odd", part_rules=rules).SerializeToString())
-    assert (found.part_rules, found.plugin_message) == (rules, "Odd")
 
 
 class Source(DeviceSource):

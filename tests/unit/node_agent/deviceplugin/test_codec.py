@@ -123,9 +123,10 @@ def test_attributes_are_bounded_over_all_devices() -> None:
 
 @pytest.mark.parametrize("percent", [None, 0, 7, 100])
 def test_rules_for_parts_encoded_and_decoded(percent: int | None) -> None:
-    rules = parts.PartRules(parts.Placement.SAME_PARENT, advertise=parts.Advertise.LARGEST, sm_percent=percent)
-    listed = list_to_wire([PluginDevice("a-0", parent="a")], part_rules=rules).SerializeToString()
-    assert device_list(listed).part_rules == rules
+    ways = parts.Placement.DISTINCT_PARENTS, parts.Choice.SPREAD, parts.PodPlacement.APART, parts.Advertise.LARGEST
+    rules = parts.PartRules(*ways, percent)
+    found = device_list(list_to_wire([PluginDevice("a-0", parent="a")], "Odd", part_rules=rules).SerializeToString())
+    assert (found.part_rules, found.plugin_message) == (rules, "Odd")
 
 
 @pytest.mark.parametrize("percent", [-1, 101, 2**31 - 1])

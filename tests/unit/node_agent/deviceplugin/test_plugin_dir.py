@@ -61,17 +61,14 @@ def test_a_socket_that_cannot_have_a_second_name_keeps_its_first(tmp_path: Path)
         assert taken.keep(long) == long
 
 
-def test_another_agent_is_refused_until_the_first_unlocks(tmp_path: Path) -> None:
-    with closing(PluginDirectory.take(tmp_path)), pytest.raises(DirectoryServed, match=r"lock.*--plugin-dir"):
-        PluginDirectory.take(tmp_path)
-    PluginDirectory.take(tmp_path).close()
-
-
 @pytest.mark.kubelet("behaviour 4", "scenario 2")
-def test_closing_twice(tmp_path: Path) -> None:
-    taken = PluginDirectory.take(tmp_path)
-    taken.close()
-    taken.close()
+def test_another_agent_is_refused_until_the_first_unlocks(tmp_path: Path) -> None:
+    with closing(PluginDirectory.take(tmp_path)) as taken:
+        with pytest.raises(DirectoryServed, match=r"lock.*--plugin-dir"):
+            PluginDirectory.take(tmp_path)
+        taken.close()
+    # closed twice
+    PluginDirectory.take(tmp_path).close()
 
 
 @pytest.mark.kubelet("behaviour 3")

@@ -175,13 +175,6 @@ class TestSocketPath:
         await server.stop()
         assert os.path.lexists(tmp_path / "kubelet.sock")
 
-    async def test_the_socket_of_another_process_is_kept(self, tmp_path: Path, server: RegistrationServer) -> None:
-        with listening(tmp_path / "kubelet.sock"):
-            with pytest.raises(DirectoryServed, match=r"it listens on kubelet\.sock"):
-                await server.start()
-            await server.stop()
-            assert (tmp_path / "kubelet.sock").is_socket()
-
     async def test_a_file_system_without_hard_links(
         self, tmp_path: Path, server: RegistrationServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -4,7 +4,6 @@ import asyncio
 import itertools
 import struct
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 
 import pytest
 from hypothesis import example, given
@@ -77,60 +76,58 @@ class Wire(asyncio.Transport):
         self.ended = self.ended or "aborted"
 
 
-@contextmanager
-def connected() -> Iterator[tuple[Mux, Wire]]:
+def connected() -> tuple[Mux, Wire]:
     mux, wire = Mux("the peer"), Wire()
     mux.connection_made(wire)
-    yield mux, wire
+    return mux, wire
 
 
 async def test_bytes_go_to_their_stream_alone() -> None:
-    with connected() as (mux, _):
-        one: list[bytes] = []
-        two: list[bytes] = []
-        mux.open(1, one.append)
-        mux.open(2, two.append)
-        mux.data_received(raw(1, b"a") + raw(3, b"unknown") + raw(2, b"b") + raw(1, b"c"))
-        assert (one, two) == ([b"a", b"c"], [b"b"])
-        assert not mux.closed.done()
+    mux, _ = connected()
+    one, two = list[bytes](), list[bytes]()
+    mux.open(1, one.append)
+    mux.open(2, two.append)
+    mux.data_received(raw(1, b"a") + raw(3, b"unknown") + raw(2, b"b") + raw(1, b"c"))
+    assert (one, two, mux.closed.done()) == ([b"a", b"c"], [b"b"], False)
 
 
-async def test_a_bad_frame_ends_the_connection_with_its_reason() -> None:
-    with connected() as (mux, wire):
-        mux.data_received(b"\xff" * 8)
-        assert "violates the protocol" in mux.closed.result()
-        assert wire.ended == "aborted"
+def refuse(data: bytes) -> None:
+    raise BadFrame("nonsense")
 
 
-async def test_invalid_bytes_of_a_stream_end_the_connection_too() -> None:
-    def refuse(data: bytes) -> None:
-        raise BadFrame("nonsense")
-
-    with connected() as (mux, wire):
-        mux.open(1, refuse)
-        mux.data_received(raw(1, b"a"))
-        assert "nonsense" in mux.closed.result()
-        assert wire.ended == "aborted"
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        pytest.param(b"\xff" * 8, "violates the protocol", id="a frame"),
+        pytest.param(raw(1, b"a"), "nonsense", id="a stream"),
+    ],
+)
+async def test_invalid_bytes_end_the_connection_with_their_reason(data: bytes, reason: str) -> None:
+    mux, wire = connected()
+    mux.open(1, refuse)
+    mux.data_received(data)
+    assert reason in mux.closed.result()
+    assert wire.ended == "aborted"
 
 
 async def test_nothing_is_received_after_the_end() -> None:
-    with connected() as (mux, _):
-        received: list[bytes] = []
+    mux, _ = connected()
+    received: list[bytes] = []
 
-        def receive(data: bytes) -> None:
-            received.append(data)
-            mux.abort("enough")
+    def receive(data: bytes) -> None:
+        received.append(data)
+        mux.abort("enough")
 
-        mux.open(1, receive)
-        mux.data_received(raw(1, b"a") + raw(1, b"b"))
-        assert received == [b"a"]
+    mux.open(1, receive)
+    mux.data_received(raw(1, b"a") + raw(1, b"b"))
+    assert received == [b"a"]
 
 
 async def test_a_peer_that_does_not_read_is_disconnected() -> None:
-    with connected() as (mux, wire):
-        wire.unsent = 17 * 1024 * 1024
-        mux.write(1, b"more")
-        assert mux.closed.result() == "the peer does not read its socket"
+    mux, wire = connected()
+    wire.unsent = 17 * 1024 * 1024
+    mux.write(1, b"more")
+    assert mux.closed.result() == "the peer does not read its socket"
 
 
 @pytest.mark.parametrize(
@@ -143,7 +140,7 @@ async def test_a_peer_that_does_not_read_is_disconnected() -> None:
     ],
 )
 async def test_the_end_has_a_reason(before: bytes, error: Exception | None, reason: str) -> None:
-    with connected() as (mux, _):
-        mux.data_received(before)
-        mux.connection_lost(error)
-        assert mux.closed.result() == reason
+    mux, _ = connected()
+    mux.data_received(before)
+    mux.connection_lost(error)
+    assert mux.closed.result() == reason

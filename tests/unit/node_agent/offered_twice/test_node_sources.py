@@ -1,12 +1,10 @@
-"""Who offers what on a node: each name by whom it is published, and no pool that is not shown."""
+"""Who offers what on a node: each name by whom it is published, and when all of it is known."""
 
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from nodedevice_agent.devicemanager.attribution.attribute import KubeletState
-from nodedevice_agent.devicemanager.resources.presence import EndpointState
-from nodedevice_agent.dra.holdings import PoolHoldings
 from nodedevice_agent.kube.served_resources import ServedStatus
 from nodedevice_agent.kubelet.served import KubeletDevices
 from nodedevice_agent.offered_twice.node_sources import NodeSources
@@ -14,8 +12,6 @@ from nodedevice_api.names import DELIVERY_KUBELET
 
 from tests.fakes.settled import observing
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario
-
-POOL = "gpu.vendor.example/devices"
 
 
 class Kubelet:
@@ -29,26 +25,10 @@ class Kubelet:
         self.served.read(KubeletDevices({name: {"a": ()} for name in names}), KubeletState((), ()), 0.0)
 
 
-class Drivers:
-    """What is observed of DRA, with one pool."""
-
-    def __init__(self, state: EndpointState = EndpointState.RUNNING, pool: object = "pool") -> None:
-        offered = SimpleNamespace(pool=pool, state=state, key=("gpu.vendor.example", "node"))
-        resource = SimpleNamespace(use=SimpleNamespace(holders={"gpu-0": ""}))
-        self.served: Any = SimpleNamespace(
-            is_synced=True,
-            resources={POOL: resource, "taken.example/devices": resource},
-            has=lambda name: name == POOL,
-            offered=lambda name, now: {(POOL, 0.0): offered}[name, now],
-        )
-        self.holders: Any = SimpleNamespace(is_known=True, of=lambda key: PoolHoldings(cdi_ids={"gpu-0": key}))
-
-
-def sources(scenario: Scenario, kubelet: Kubelet | None = None, drivers: Drivers | None = None) -> NodeSources:
+def sources(scenario: Scenario, kubelet: Kubelet | None = None, drivers: Any = None) -> NodeSources:
     shown = ServedStatus(kubelet.served, scenario.manager, DELIVERY_KUBELET) if kubelet is not None else None
     observer: Any = kubelet
-    observation: Any = drivers
-    return NodeSources(scenario.manager, observer, shown, observation, lambda: 0.0)
+    return NodeSources(scenario.manager, observer, shown, drivers, lambda: 0.0)
 
 
 def offered(found: NodeSources) -> set[tuple[str, bool]]:
@@ -71,9 +51,9 @@ def test_all_is_known_once_each_source_has_said_what_it_has(late: str) -> None:
     scenario = Scenario.with_plugin(["a"])
     if late == "ours":
         scenario = scenario.restarted()
-    kubelet, drivers = Kubelet(), Drivers()
+    kubelet = Kubelet()
     kubelet.is_known = late != "kubelet"
-    drivers.served.is_synced = late != "slices"
-    drivers.holders.is_known = late != "holders"
+    served, holders = SimpleNamespace(is_synced=late != "slices"), SimpleNamespace(is_known=late != "holders")
+    drivers = SimpleNamespace(served=served, holders=holders)
     assert sources(scenario, kubelet, drivers).are_known is (late == "none")
     assert sources(Scenario()).are_known

@@ -12,7 +12,6 @@ from nodedevice_agent.offered_twice.compare import Offer
 from nodedevice_agent.offered_twice.files import Host, Node
 from nodedevice_agent.offered_twice.offers import (
     MOST_PATHS,
-    Held,
     PoolOffer,
     held_of_pool,
     known_of,
@@ -89,24 +88,6 @@ def test_a_built_in_device_is_known_by_the_files_that_it_names() -> None:
     known = _known(Source.BUILT_IN, Device("d", files=((PATH, NUMBER),)))
     assert known == {"d": identities_of(Source.BUILT_IN, Raw("d", nodes=(TTY,)))}
     assert known["d"] != identities_of(Source.BUILT_IN, Raw("d", nodes=(Node(PATH),))), "its number is the host's word"
-
-
-@pytest.mark.parametrize(
-    "held",
-    [
-        pytest.param(Held(("a",), (PATH,), ()), id="by its path"),
-        pytest.param(Held(("a",), (), ("v/c=a",)), id="by its CDI name"),
-    ],
-)
-def test_what_a_container_has_says_what_its_devices_are(held: Held) -> None:
-    """But for instances of a GPU, whose files are all instances'."""
-    kubelets = _listed(Source.KUBELET, Device("a"), Device("b"))
-    expected = identities_of(Source.KUBELET, Raw(nodes=(TTY,)), is_of_all=False)
-    assert statements_of(kubelets, [held], HOST, {}) == [(("a",), expected)]
-    assert statements_of(kubelets, [Held(("a",), (), ())], Host({}, {}), {}) == []
-    [instance] = identities_of(Source.KUBELET, Raw(f"MIG-{UUID.removeprefix('GPU-')}"))
-    assert statements_of(kubelets, [held], HOST, {"a": (instance,)}) == []
-    assert len(statements_of(kubelets, [held], HOST, {"b": (instance,)})) == 1
 
 
 def test_which_devices_pods_can_get_or_have() -> None:

@@ -9,6 +9,8 @@ from tests.fakes.virtual_time import virtual_time
 from tests.unit.node_agent.devicemanager.scenario import GPU
 from tests.unit.node_agent.offered_twice.compared_node import OTHER, POOL, UUID, Disk, Node
 
+pytestmark = virtual_time
+
 
 def with_two_sources(disk: Disk) -> Node:
     node = Node(disk)
@@ -18,7 +20,6 @@ def with_two_sources(disk: Disk) -> Node:
 
 
 @pytest.mark.parametrize(("seconds", "pause"), [(0.0, 0.0), (0.05, 0.2), (10.0, 0.8)])
-@virtual_time
 async def test_after_a_comparison_is_a_pause_of_four_times_as_long_up_to_a_bound(seconds: float, pause: float) -> None:
     disk = Disk(seconds)
     node = with_two_sources(disk)
@@ -34,7 +35,6 @@ async def test_after_a_comparison_is_a_pause_of_four_times_as_long_up_to_a_bound
     assert second - first == pytest.approx(0.2 + seconds + pause, abs=0.01)
 
 
-@virtual_time
 async def test_a_disk_that_hangs_is_asked_again_half_a_minute_later() -> None:
     disk = Disk(hangs=True)
     async with background(with_two_sources(disk).twice.run()):
@@ -47,7 +47,6 @@ async def test_a_disk_that_hangs_is_asked_again_half_a_minute_later() -> None:
         assert len(disk.read_at) == 3, "it was due when the disk answered again"
 
 
-@virtual_time
 async def test_the_beginning_and_the_end_are_logged_once(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     async with background(node.twice.run()):

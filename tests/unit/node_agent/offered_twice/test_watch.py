@@ -1,7 +1,6 @@
 """When sources are compared, what is published of it, and what it costs."""
 
 import asyncio
-import json
 from collections.abc import Generator
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from tests.fakes.background import background
 from tests.fakes.polling import until
 from tests.fakes.virtual_time import virtual_time
 from tests.unit.node_agent.devicemanager.scenario import GPU
+from tests.unit.node_agent.lib.test_cdi_files import write
 from tests.unit.node_agent.offered_twice.compared_node import DRIVER, OTHER, OURS, POOL, UUID, Disk, Node, gauges
 
 MIG = "MIG-11111111-2222-3333-4444-555555555555"
@@ -168,10 +168,7 @@ async def test_a_built_in_plugin_says_what_its_devices_are(node: Node) -> None:
 
 def specify(root: Path, *devices: tuple[str, str]) -> None:
     """A CDI specification as a driver writes it, with one device file for each name."""
-    path = root / "var/run/cdi/vendor.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    nodes = [{"name": n, "containerEdits": {"deviceNodes": [{"path": "/dev/x", "hostPath": p}]}} for n, p in devices]
-    path.write_text(json.dumps({"cdiVersion": "0.6.0", "kind": "k8s.vendor.example/claim", "devices": nodes}))
+    write(root, "vendor.json", *devices, kind="k8s.vendor.example/claim")
 
 
 async def test_files_of_held_devices_are_compared(node: Node, tmp_path: Path) -> None:

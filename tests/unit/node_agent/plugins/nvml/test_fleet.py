@@ -24,28 +24,33 @@ def fleet(*gpus: Gpu) -> Fleet:
     return made
 
 
+def restarted(known: Fleet, *gpus: Gpu) -> Fleet:
+    """With what was remembered. gpus: found again."""
+    again = Fleet(HealthRules(), known.remembered())
+    if gpus:
+        again.found(inventory(*gpus))
+    return again
+
+
+def reason(trouble: Trouble | None) -> str:
+    return trouble.reason if trouble else ""
+
+
 def reasons(found: Fleet) -> dict[str, str]:
-    troubles = {uuid[-1]: found.trouble_of(uuid) for uuid in found.gpus}
-    return {name: trouble.reason for name, trouble in troubles.items() if trouble}
+    """Of those that have one, by the last letter of the UUID."""
+    return {uuid[-1]: its for uuid in found.gpus if (its := reason(found.trouble_of(uuid)))}
 
 
-def test_a_gpu_that_is_no_longer_found_stays_listed() -> None:
+def test_a_gpu_that_is_no_longer_found_stays_listed_until_it_is_back_or_cleared() -> None:
     known = fleet(A, B)
     (change,) = known.found(inventory(A))
-    assert (change.uuid, change.trouble and change.trouble.reason) == (B.uuid, "GpuGone")
-    assert not known.is_whole
+    assert (change.uuid, change.trouble and change.trouble.reason, known.is_whole) == (B.uuid, "GpuGone", False)
     known.found(inventory(A, B))
     known.read({B.uuid: Reading()})
-    assert reasons(known) == {}
-    assert known.is_whole
-
-
-def test_a_missing_gpu_stays_listed_until_an_administrator_clears_it() -> None:
-    known = fleet(A, B)
+    assert (reasons(known), known.is_whole) == ({}, True)
     known.found(inventory(A))
     known.cleared(B.uuid)
-    assert list(known.gpus) == [A.uuid]
-    assert known.is_whole
+    assert ([*known.gpus], known.is_whole) == ([A.uuid], True)
 
 
 def test_a_missing_gpu_is_forgotten_when_another_uuid_has_its_bus_id() -> None:
@@ -87,7 +92,7 @@ def test_remembers_marks_and_missing_gpus() -> None:
     known = fleet(A, B, C)
     known.xid(A.uuid, 48)
     known.found(inventory(A, B))
-    again = Fleet(HealthRules(), known.remembered())
+    again = restarted(known)
     assert reasons(again) == {"a": "Xid48", "c": "GpuGone"}
     assert again.remembered() == known.remembered()
     # what was away and is there after the restart was reset as well
@@ -99,8 +104,7 @@ def test_remembers_marks_and_missing_gpus() -> None:
 def test_ecc_errors_while_no_agent_ran_are_detected() -> None:
     known = fleet(A, B)
     known.read({gpu.uuid: Reading(ecc_uncorrected=2) for gpu in (A, B)})
-    again = Fleet(HealthRules(), known.remembered())
-    again.found(inventory(A, B))
+    again = restarted(known, A, B)
     again.cleared(A.uuid)
     again.cleared(B.uuid)
     again.read({A.uuid: Reading(ecc_uncorrected=5), B.uuid: Reading(ecc_uncorrected=2)})
@@ -124,17 +128,13 @@ def test_instances_come_and_go_and_are_remembered() -> None:
     assert before == A
     assert changed.instances == (one,)
     assert known.devices()["MIG-1"] == GpuDevice(changed, one)
-    assert Fleet(HealthRules(), known.remembered()).gpus["GPU-a"].instances == (one,)
+    assert restarted(known).gpus["GPU-a"].instances == (one,)
     # an inventory without instances: MIG mode has ended
     known.found(inventory(A, B))
     assert known.gpus["GPU-a"].instances is None
 
 
 DIVIDED = tuple(MigInstance(f"MIG-{number}", "1g.10gb", number, 0, 9728) for number in (1, 2))
-
-
-def reason(trouble: Trouble | None) -> str:
-    return trouble.reason if trouble else ""
 
 
 def test_an_xid_of_an_instance_is_a_change_of_that_instance() -> None:
@@ -153,7 +153,7 @@ def test_the_mark_of_an_instance_ends_with_it_and_is_remembered_until_then() -> 
     known.described([replace(A, instances=DIVIDED)])
     known.xid(A.uuid, 48, Place(1, 0))
     known.read({A.uuid: Reading()})
-    again = Fleet(HealthRules(), known.remembered())
+    again = restarted(known)
     assert reason(again.trouble_of_instance(A.uuid, DIVIDED[0])) == "Xid48"
     again.described([replace(A, instances=DIVIDED[1:])])
     again.described([replace(A, instances=DIVIDED)])
@@ -164,8 +164,7 @@ def test_what_was_read_at_a_mark_shows_a_reset_after_a_restart_too() -> None:
     known = fleet(A)
     known.read({A.uuid: Reading(energy_mj=100, ecc_uncorrected=0)})
     known.ecc(A.uuid)
-    again = Fleet(HealthRules(), Fleet(HealthRules(), known.remembered()).remembered())
-    again.found(inventory(A))
+    again = restarted(restarted(known), A)
     (change,) = again.read({A.uuid: Reading(energy_mj=50)})
     assert (change.trouble, change.how) == (None, "its energy counter restarted")
 
@@ -215,6 +214,4 @@ def test_an_xid_of_a_gpu_that_is_not_in_mig_mode_is_the_gpus() -> None:
 def test_a_lost_gpu_that_was_never_known() -> None:
     known = Fleet(HealthRules())
     known.found(inventory(A, lost=1))
-    assert known.trouble is not None
-    assert known.trouble.reason == "GpuUnreadable"
-    assert not known.is_whole
+    assert (reason(known.trouble), known.is_whole) == ("GpuUnreadable", False)

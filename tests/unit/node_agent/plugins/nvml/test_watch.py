@@ -21,12 +21,12 @@ from tests.fakes.virtual_time import later, virtual_time
 from tests.unit.node_agent.plugins.nvml.sources import place
 from tests.unit.node_agent.plugins.nvml.test_cdi_choice import KIND, SPEC, of
 
+pytestmark = virtual_time
 GPU_1, GPU_2 = {"GPU-1"}, {"GPU-2"}
 INSTANCES = "nvidia.com/mig-1g.10gb"
 
 
 class TestMessages:
-    @virtual_time
     async def test_an_inventory_is_served(self, play: Play) -> None:
         node = await play([BOTH, FINE], pollSeconds=7, callSeconds=3, libraryDir="/lib")
         assert node.served == {"nvidia.com/gpu": {"GPU-1": True, "GPU-2": True}}
@@ -50,16 +50,13 @@ class TestMessages:
             pytest.param([FINE, Alive(), Changed()], set(), id="signs of life"),
         ],
     )
-    @virtual_time
     async def test_what_each_says_of_a_gpu(self, play: Play, messages: list[Any], unhealthy: set[str]) -> None:
         assert (await play([BOTH, *messages])).unhealthy == unhealthy
 
-    @virtual_time
     async def test_an_instance_may_be_meant_alone(self, play: Play) -> None:
         node = await play([BOTH, OLD, DIVIDED, Xid("GPU-1", 79, 1, Place(8, 0))], mig="mixed")
         assert node.served == {"nvidia.com/gpu": {"GPU-2": True}, INSTANCES: {"MIG-1": True, "MIG-2": False}}
 
-    @virtual_time
     async def test_a_resource_whose_devices_went_is_served_empty(self, play: Play) -> None:
         node = await play([BOTH, FINE, DIVIDED, 5, Described([ONE, TWO])], mig="mixed")
         assert node.served == {"nvidia.com/gpu": {"GPU-2": True}, INSTANCES: {"MIG-1": True, "MIG-2": True}}
@@ -68,7 +65,6 @@ class TestMessages:
         # each resource was wanted once
         assert node.watch.wanted.qsize() == 2
 
-    @virtual_time
     async def test_what_is_lacking_shows_in_the_list(self, play: Play, caplog: pytest.LogCaptureFixture) -> None:
         caplog.set_level("INFO")
         lacking = Described([replace(ONE, not_supported=("ecc", "events")), replace(TWO, not_supported=("minor",))])
@@ -84,7 +80,6 @@ class TestMessages:
         # once
         assert log_lines(caplog.records)[1:] == expected
 
-    @virtual_time
     async def test_the_reader_is_ordered_what_is_needed_each_time_that_changes(self, play: Play) -> None:
         # without a word of the driver, its energy counter shows that a GPU was reset
         lacking = Described([replace(gpu, not_supported=("recoveryAction",)) for gpu in (ONE, TWO)])
@@ -93,7 +88,6 @@ class TestMessages:
         seldom, marked = {"GPU-1": ENERGY_SELDOM, "GPU-2": ENERGY_SELDOM}, {"GPU-1": 0.0, "GPU-2": ENERGY_SELDOM}
         assert [each.energy for each in node.reader.orders] == [seldom, marked]
 
-    @virtual_time
     async def test_xids_are_logged_so_many_times(self, play: Play, caplog: pytest.LogCaptureFixture) -> None:
         await play([BOTH, OLD, *[Xid("GPU-1", 31, 5, Place(3, 0))] * 100])
         lines = [fields for _, message, fields in log_lines(caplog.records) if message == "GPU reported Xid"]
@@ -105,14 +99,12 @@ class TestFiles:
         ("folder", "name", "is_wanted"),
         [("dev", "nvidia0", True), ("dev", "nvidiactl", True), ("dev", "null", False), ("dev/shm", "nvidia0", False)],
     )
-    @virtual_time
     async def test_a_device_file_has_gpus_read_again(self, play: Play, folder: str, name: str, is_wanted: bool) -> None:
         node = await play([BOTH, FINE, *[5, FINE] * 3])
         node.files[0].see(node.host / folder / name)
         await asyncio.sleep(20)
         assert [round(at) for at in node.reader.rescans] == ([5] if is_wanted else [])
 
-    @virtual_time
     async def test_requests_to_clear_a_gpu(self, play: Play) -> None:
         node = await play([BOTH, OLD, Xid("GPU-1", 79, 1), Xid("GPU-2", 79, 1)])
         assert node.unhealthy == {"GPU-1", "GPU-2"}
@@ -123,7 +115,6 @@ class TestFiles:
         assert node.unhealthy == GPU_2
         assert list((node.state / "gpus/clear").iterdir()) == []
 
-    @virtual_time
     async def test_specifications_are_followed_where_they_decide(self, play: Play) -> None:
         node = await play([BOTH, FINE], handOver=["auto"])
 
@@ -139,13 +130,11 @@ class TestFiles:
 
 
 class TestNode:
-    @virtual_time
     async def test_without_a_gpu_serves_nothing(self, play: Play) -> None:
         node = await play([ABSENT, END], is_plugged=False)
         assert node.served == {}
         assert node.watch.wanted.empty()
 
-    @virtual_time
     async def test_remembers_over_a_restart(self, play: Play, tmp_path: Path) -> None:
         node = await play([BOTH, OLD, Xid("GPU-1", 79, 1)])
         again = Node(tmp_path / "again")
@@ -156,6 +145,8 @@ class TestNode:
             assert again.unhealthy == GPU_1
 
 
+# a thread has the time of the machine
+@pytest.mark.asyncio
 async def test_what_is_remembered_is_written_beside_the_event_loop(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk that hangs must not hold anything else up."""
     threads: list[threading.Thread] = []

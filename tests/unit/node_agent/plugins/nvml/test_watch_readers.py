@@ -13,6 +13,7 @@ from tests.fakes.background import background
 from tests.fakes.gpu_watch import ABSENT, BOTH, BROKEN, END, FINE, LOST, ONE, Node, Play
 from tests.fakes.virtual_time import virtual_time
 
+pytestmark = virtual_time
 EXITS = [BOTH, FINE, END]
 
 
@@ -32,7 +33,6 @@ class TestReaders:
             pytest.param([[BROKEN, BOTH, FINE, END]], True, [0, 0.2], id="a driver that works again"),
         ],
     )
-    @virtual_time
     async def test_are_started_again(
         self, play: Play, monkeypatch: pytest.MonkeyPatch, scripts: list[Any], is_plugged: bool, started: list[float]
     ) -> None:
@@ -44,7 +44,6 @@ class TestReaders:
         assert [round(at, 1) for at in node.started] == started
         assert [reader.ends for reader in node.readers[:-1]] == [1] * (len(started) - 1)
 
-    @virtual_time
     async def test_gpus_are_unhealthy_while_none_can_be_started(self, tmp_path: Path) -> None:
         node = Node(tmp_path)
         node.scripts = [EXITS, *[[OSError("no more processes")]] * 3, [BOTH, FINE]]
@@ -57,7 +56,6 @@ class TestReaders:
             await asyncio.sleep(20)
             assert (node.unhealthy, node.trouble) == (set(), "")
 
-    @virtual_time
     async def test_a_run_after_a_failure_waits_for_one_that_hangs(self, tmp_path: Path) -> None:
         node = Node(tmp_path)
         node.scripts = [[BOTH, FINE, 1, OSError("no more processes")], [BOTH, FINE]]
@@ -72,7 +70,6 @@ class TestReaders:
             assert (node.trouble, len(node.readers)) == ("", 2)
 
     @pytest.mark.parametrize("scripts", [[[]], [[1, END]] * 20], ids=["silent", "each fails, and the first counts"])
-    @virtual_time
     async def test_gpus_that_no_reader_reports_become_unhealthy(self, play: Play, scripts: list[Any]) -> None:
         node = await play(EXITS, *scripts, rescanSeconds=1.0)
         await asyncio.sleep(4.9)
@@ -80,7 +77,6 @@ class TestReaders:
         await asyncio.sleep(0.2)
         assert (node.unhealthy, node.trouble) == ({"GPU-1", "GPU-2"}, "ReaderFailed")
 
-    @virtual_time
     async def test_a_problem_of_the_driver_counts_at_once(self, play: Play) -> None:
         node = await play(EXITS, [BROKEN, 100], [])
         await asyncio.sleep(1)
@@ -89,7 +85,6 @@ class TestReaders:
         await asyncio.sleep(20)
         assert node.trouble == "DriverFailed"
 
-    @virtual_time
     async def test_nothing_is_left_of_a_watch_that_has_ended(self, tmp_path: Path) -> None:
         node = Node(tmp_path, handOver=["auto"])
         node.scripts = [EXITS]
@@ -115,7 +110,6 @@ class TestRescans:
             pytest.param([BOTH, LOST, 40, Alive(), Xid("GPU-1", 31, 1)], [], id="not between readings"),
         ],
     )
-    @virtual_time
     async def test_come_when_they_may_help(self, play: Play, script: list[Any], rescans: list[float]) -> None:
         node = await play(script)
         await asyncio.sleep(1000)

@@ -21,6 +21,7 @@ from tests.fakes.virtual_time import later, virtual_time
 from tests.unit.node_agent.plugins.nvml.reader.children import Child
 from tests.unit.node_agent.plugins.nvml.reader.children import children as children
 
+pytestmark = virtual_time
 OPTIONS = ReaderOptions(5, 2, "/host")
 OLD, NEW = Found("1", [Gpu("GPU-a")]), Found("2", [Gpu("GPU-a")])
 NOTHING = Readings({})
@@ -31,7 +32,6 @@ class TestProcess:
     async def reader(self, children: list[Child]) -> ReaderProcess:
         return await ReaderProcess.start(OPTIONS, 21)
 
-    @virtual_time
     async def test_sends_messages_and_ends(self, reader: ReaderProcess, children: list[Child]) -> None:
         children[0].say(OLD, NOTHING)
         children[0].exit(0, b"a warning of the library\n")
@@ -48,7 +48,6 @@ class TestProcess:
             (b"x" * (5 << 20) + b"\n", 0, b"", "message too long"),
         ],
     )
-    @virtual_time
     async def test_fails(
         self, reader: ReaderProcess, children: list[Child], output: bytes, status: int, errors: bytes, text: str
     ) -> None:
@@ -58,7 +57,6 @@ class TestProcess:
             await reader.next_message()
         assert str(failed.value).startswith(text)
 
-    @virtual_time
     async def test_is_silent(self, reader: ReaderProcess, children: list[Child]) -> None:
         loop = asyncio.get_running_loop()
         for wait in (20, 20):
@@ -68,7 +66,6 @@ class TestProcess:
             await reader.next_message()
         assert round(loop.time()) == 1061
 
-    @virtual_time
     async def test_takes_new_orders_until_it_has_exited(self, reader: ReaderProcess, children: list[Child]) -> None:
         reader.order(Orders())
         for _ in range(2):
@@ -79,7 +76,6 @@ class TestProcess:
         assert children[0].stdin.written == b'{"energy":{"GPU-a":1.0}}\n{"energy":{}}\n'
 
     @pytest.mark.parametrize("has_exited", [True, False])
-    @virtual_time
     async def test_is_killed(self, reader: Any, children: list[Child], has_exited: bool) -> None:
         if has_exited:
             children[0].exit(0)
@@ -87,7 +83,6 @@ class TestProcess:
         assert children[0].kills == 1
         await reader.ended()
 
-    @virtual_time
     async def test_hangs_in_the_kernel(self, reader: Any, children: list[Child]) -> None:
         children[0].ignores_kill = True
         began = asyncio.get_running_loop().time()
@@ -135,7 +130,6 @@ class TestSuccession:
     def play(self, children: list[Child]) -> Play:
         return Play(children)
 
-    @virtual_time
     async def test_a_successor_takes_over_without_a_gap(self, play: Play) -> None:
         await play.begin(OLD)
         assert play.readers.may_rescan
@@ -159,7 +153,6 @@ class TestSuccession:
     @pytest.mark.parametrize(
         ("messages", "status"), [([Problem("DriverFailed", "broken")], None), ([b"nonsense\n"], None), ([], 0), ([], 1)]
     )
-    @virtual_time
     async def test_one_that_cannot_read_the_driver_does_not(
         self, play: Play, messages: list[Message | bytes], status: int | None
     ) -> None:
@@ -173,7 +166,6 @@ class TestSuccession:
         assert (play.children[0].kills, successor.kills) == (0, 1)
         assert play.readers.may_rescan
 
-    @virtual_time
     async def test_an_old_one_that_hangs_is_left_behind(self, play: Play) -> None:
         await play.begin(OLD)
         play.children[0].ignores_kill = True
@@ -192,7 +184,6 @@ class TestSuccession:
         assert play.readers.may_rescan
         assert await play.readers.end()
 
-    @virtual_time
     async def test_an_old_one_that_fails_as_it_ends_is_no_failure(self, play: Play) -> None:
         await play.begin(OLD)
         play.children[0].say(Changed(), b"half a mess")
@@ -200,7 +191,6 @@ class TestSuccession:
         assert play.seen == [OLD, Changed(), NEW]
 
     @pytest.mark.parametrize("messages", [[], [NEW]])
-    @virtual_time
     async def test_all_of_them_end(self, play: Play, messages: list[Message]) -> None:
         await play.begin()
         successor = await play.rescan(*messages)
@@ -212,7 +202,6 @@ class TestSuccession:
         assert await play.readers.end()
         assert [child.kills for child in play.children] == [1, 1]
 
-    @virtual_time
     async def test_one_that_cannot_be_started_is_an_error_of_the_system(
         self, play: Play, monkeypatch: pytest.MonkeyPatch
     ) -> None:

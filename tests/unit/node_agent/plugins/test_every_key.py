@@ -5,7 +5,7 @@ So nothing that was configured is silently less on a node that lacks what it nee
 
 import asyncio
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -169,18 +169,10 @@ def rule(**more: Any) -> Json:
     return {"sharing": [more, {"whole": {}}]}
 
 
-def chosen(**more: str) -> dict[str, tuple[Json, Json]]:
-    """Of both kinds of parts."""
+def of_both(before: str, keys: Callable[..., Json], **more: Any) -> dict[str, tuple[Json, Json]]:
+    """Of both kinds of parts: settings with these keys, and with one more."""
     return {
-        f"sharing.{kind}.{key}": (of(), of(**{key: value}))
-        for key, value in more.items()
-        for kind, of in (("shares", shares), ("memory", memory))
-    }
-
-
-def limited(**more: tuple[Json, Json] | Any) -> dict[str, tuple[Json, Json]]:
-    return {
-        f"sharing.{kind}.limits.{key}": (of(**limits()), of(**limits(**{key: value})))
+        f"sharing.{kind}.{before}{key}": (of(**keys()), of(**keys(**{key: value})))
         for key, value in more.items()
         for kind, of in (("shares", shares), ("memory", memory))
     }
@@ -211,8 +203,10 @@ OF_NVML: dict[str, tuple[Json, Json]] = {
     "sharing.memory.unit": (memory(), memory(unit="2Gi")),
     "sharing.memory.reserve": (memory(), memory(reserve="4Gi")),
     "sharing.memory.limits": (memory(limits=None), memory(**limits())),
-    **chosen(choice="spread", containers="together", advertise="largest"),
-    **limited(
+    **of_both("", dict, choice="spread", containers="together", advertise="largest"),
+    **of_both(
+        "limits.",
+        limits,
         memory=False,
         smPercent=10,
         oversubscribe=False,

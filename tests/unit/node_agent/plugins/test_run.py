@@ -19,6 +19,8 @@ from nodedevice_agent.plugins.settings import PluginSettings
 from nodedevice_agent.plugins.simulated.settings import SimulatedSettings
 from nodedevice_common import tasks
 
+from tests.fakes.background import background
+
 A, B, C = "example.com/a", "example.com/b", "example.com/c"
 
 
@@ -91,10 +93,8 @@ class Plugins:
 async def plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Plugins]:
     monkeypatch.setattr(tasks, "FIRST_PAUSE_SECONDS", 0.0)
     made = Plugins(tmp_path)
-    task = asyncio.create_task(made.runner.run())
-    yield made
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    async with background(made.runner.run()):
+        yield made
     assert made.now == {}
 
 
@@ -102,10 +102,8 @@ async def test_what_is_applied_before_it_runs_begins_with_it(tmp_path: Path) -> 
     made = Plugins(tmp_path)
     made.runner.apply(PluginSettings(simulated=[simulated(A)]))
     for _ in range(2):  # and again when the runner is run again, after a failure
-        task = asyncio.create_task(made.runner.run())
-        await made.become(A)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        async with background(made.runner.run()):
+            await made.become(A)
     assert made.events == [f"+{A}", f"-{A}"] * 2
     assert made.scopes == {A: f"{SCOPE} {A}"}
 

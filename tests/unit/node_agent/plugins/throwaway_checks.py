@@ -1,6 +1,5 @@
 """What an agent does with one more plugin; run by test_throwaway.py with a copy of the agent that has it."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -23,6 +22,7 @@ from nodedevice_agent.runtime.kubelet_checkpoint import KubeletCheckpoint
 
 from charts import generate_config_rules, generate_config_schema, generate_schema
 from docs import generate_settings
+from tests.fakes.background import background
 from tests.fakes.device_manager import Manager
 from tests.fakes.kubelet_reader import reader_of
 from tests.fakes.polling import until
@@ -94,16 +94,12 @@ async def manager(tmp_path: Path) -> AsyncIterator[Manager]:
 async def test_it_serves_devices_and_takes_settings_while_it_runs(manager: Manager, tmp_path: Path) -> None:
     runner = PluginRunner(tmp_path / "plugins", tmp_path)
     runner.apply(plugins())
-    task = asyncio.create_task(runner.run())
-    try:
+    async with background(runner.run()):
         await manager.until_listed(NUMBER, ["number-0", "number-1"])
         runner.apply(plugins(throwaway=[{"resourceName": NUMBER, "count": 5}]))
         await until(lambda: len(manager.lists[NUMBER][-1]) == 5)
         assert [device.health for device in manager.lists[NUMBER][-1]] == ["Healthy"] * 4 + ["Unhealthy"]
         assert len(manager.registrations) == 1, "it runs on"
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 def test_its_hook_decides_on_containers(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def shown(host: FakeSysfs) -> str:
 
 @pytest.mark.parametrize("name", HOSTS)
 def test_all_that_is_found(name: str, host: FakeSysfs) -> None:
-    HOSTS[name][0](host)
+    HOSTS[name](host)
     golden.check(FOLDER, name.replace(" ", "-"), shown(host).encode(), "txt")
 
 

@@ -1,8 +1,8 @@
 """A container's own environment undoes nothing of what it was given of GPUs, and gives it none."""
 
 import logging
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from nodedevice_agent.checkpoint.format import encode
@@ -38,21 +38,26 @@ def gpu(device_id: str, bus_id: str = "") -> Device:
     return Device(device_id, attributes=(("pciBusID", bus_id),), identity=(device_id,))
 
 
+def serving(devices: Any, options: PluginOptions = OF_NVML) -> RuntimeScenario:
+    scenario = RuntimeScenario()
+    scenario.sync()
+    scenario.plugin(devices, options=options)
+    return scenario
+
+
 def holding(
     env: dict[str, str] | None = None, options: PluginOptions = OF_NVML, **own: frozenset[str] | bool
 ) -> RuntimeScenario:
     """Pod p has a GPU, whatever the resource is called, and the plugin answered this."""
-    scenario = RuntimeScenario()
-    scenario.sync()
-    scenario.plugin([gpu("GPU-1") if options.scope else "GPU-1"], options=options)
+    scenario = serving([gpu("GPU-1") if options.scope else "GPU-1"], options)
     settings = ContainerSettings(**own)  # type: ignore[arg-type]
     answer(scenario, scenario.see(pod("p", Container("main", limits={GPU: 1}, settings=settings))), env or GIVEN)
     return scenario
 
 
-def answer(scenario: RuntimeScenario, effects: Sequence[object], env: dict[str, str]) -> Sequence[object]:
-    (call,) = calls(list(effects))  # type: ignore[arg-type]
-    return scenario.happens("allocated", call.ticket, AllocateResponse(b"answer", ContainerEdits(env)))
+def answer(scenario: RuntimeScenario, effects: Any, env: dict[str, str], cdi: tuple[str, ...] = ()) -> Any:
+    (call,) = calls(effects)
+    return scenario.happens("allocated", call.ticket, AllocateResponse(b"x", ContainerEdits(env, cdi_devices=cdi)))
 
 
 def granted(scenario: RuntimeScenario, *env: str) -> Grant:
@@ -104,11 +109,8 @@ class TestAContainerWithAGpu:
         """The specification's value comes last; without it, or without CDI, the pod's would."""
         twice = ["NVIDIA_VISIBLE_DEVICES=x", ALL]
         for env, cdi, is_granted in ((VOID, ("a/b=c",), True), (VOID, (), False), ({"A": "b"}, ("a/b=c",), False)):
-            scenario = RuntimeScenario()
-            scenario.sync()
-            scenario.plugin([Device("GPU-1", identity=("GPU-1",), files=(("a/b=c", ""),))], options=OF_NVML)
-            (call,) = calls(scenario.see(pod("p", gpu=1)))
-            scenario.happens("allocated", call.ticket, AllocateResponse(b"x", ContainerEdits(env, cdi_devices=cdi)))
+            scenario = serving([Device("GPU-1", identity=("GPU-1",), files=(("a/b=c", ""),))])
+            answer(scenario, scenario.see(pod("p", gpu=1)), env, cdi)
             assert isinstance(scenario.injection.decide(sandbox("p"), "main", twice), Grant) is is_granted
 
 
@@ -119,13 +121,11 @@ def parts_of(parent: str, bus_id: str) -> ListedDevices:
 class TestTwoResourcesOfGpus:
     def holding(self, one: dict[str, str], other: dict[str, str]) -> RuntimeScenario:
         """One GPU each, the other one's with the lower bus ID."""
-        scenario = RuntimeScenario()
-        scenario.sync()
-        scenario.plugin(parts_of("GPU-1", "0000:9a:00.0"), options=OF_NVML)
+        scenario = serving(parts_of("GPU-1", "0000:9a:00.0"))
         scenario.plugin(parts_of("GPU-2", "0000:1a:00.0"), NIC, 2, options=OF_NVML)
         effects = scenario.see(pod("p", gpu=1, nic=1))
         for env in (one, other):
-            effects = answer(scenario, effects, env)  # type: ignore[assignment]
+            effects = answer(scenario, effects, env)
         return scenario
 
     def test_are_joined_in_the_drivers_order(self) -> None:

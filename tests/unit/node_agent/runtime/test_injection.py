@@ -116,19 +116,13 @@ class TestAPodWhoseRequestsAreNotKnown:
         assert isinstance(scenario.ask("p", "other"), Refusal)
 
 
-class TestNoDecision:
-    @pytest.mark.parametrize("held", [False, True])
-    def test_a_pod_that_asks_for_nothing(self, held: bool) -> None:
+def test_no_decision_where_nothing_here_is_asked_for() -> None:
+    asking = pod("p", gpu=1)
+    for held in (False, True):
         assert with_plugin().run(pod("p")).ask("p", held=held) is None
-
-    def test_an_unknown_pod_without_the_annotation(self) -> None:
-        assert with_plugin().ask("stranger") is None
-
-    def test_an_unregistered_resource(self) -> None:
-        assert RuntimeScenario().run(pod("p", gpu=1)).ask("p") is None
-
-    def test_a_resource_of_the_kubelet(self) -> None:
-        assert RuntimeScenario(kubelets=frozenset({GPU})).run(pod("p", gpu=1)).ask("p", held=True) is None
+    assert with_plugin().ask("stranger") is None, "a pod that is not known, and not held"
+    assert RuntimeScenario().run(asking).ask("p") is None, "not registered"
+    assert RuntimeScenario(kubelets=frozenset({GPU})).run(asking).ask("p", held=True) is None, "the kubelet's"
 
 
 class TestRefused:

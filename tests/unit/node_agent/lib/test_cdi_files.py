@@ -5,11 +5,9 @@ import os
 from pathlib import Path
 
 import pytest
-from msgspec import structs
 from nodedevice_agent.lib import cdi_files
 from nodedevice_agent.lib.cdi_files import CdiFile, CdiFiles, CdiReading, devices_of, read_files
 from nodedevice_agent.lib.cdi_specification import CdiDevice, CdiEdits, CdiNode
-from nodedevice_agent.lib.filesystem import FileIdentity
 
 KIND = "vendor.com/class"
 
@@ -110,11 +108,6 @@ def test_values_of_all_files_together_have_a_bound_with_what_aliases_repeat(tmp_
     assert {kind for kind, _ in devices_of(read(tmp_path, reading.files))} == {KIND, "c.yaml/class", "z.com/class"}
 
 
-def identity_of(path: Path) -> FileIdentity:
-    status = path.stat()
-    return FileIdentity(status.st_dev, status.st_ino, status.st_mtime_ns)
-
-
 JSON = """{
 \t"cdiVersion": "0.6.0", "kind": "vendor.com/class", "containerEdits": {"env": ["A=b"],
 \t\t"mounts": [{"hostPath": "/l", "containerPath": "/c", "type": "none", "options": ["rbind"]},
@@ -142,9 +135,9 @@ def test_what_matters_of_a_file_is_kept(tmp_path: Path, name: str, text: str) ->
     path.write_text(text)
     nodes = (CdiNode("/dev/one", "/dev/1", "c", 7, 1),)
     devices = (CdiDevice("one", CdiEdits(device_nodes=nodes)),)
-    expected = CdiFile(identity_of(path), len(text), KIND, devices, CdiEdits(("A=b",), mounts=("/l",), hooks=("/h",)))
     found = read_files(str(tmp_path), {})
-    assert found == CdiReading({path: structs.replace(expected, values=found.files[path].values)})
+    its, edits = found.files[path], CdiEdits(("A=b",), mounts=("/l",), hooks=("/h",))
+    assert found == CdiReading({path: CdiFile(its.identity, len(text), KIND, devices, edits, values=its.values)})
 
 
 def test_what_is_wrong_with_a_file_is_kept_with_it_and_hides_no_other(tmp_path: Path) -> None:

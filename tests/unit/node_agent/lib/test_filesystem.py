@@ -2,27 +2,22 @@
 
 import errno
 import os
-import socket
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from nodedevice_agent.lib import filesystem
 
-
-def bound(path: Path) -> socket.socket:
-    made = socket.socket(socket.AF_UNIX)
-    made.bind(os.fsencode(path))
-    return made
+from tests.fakes.sockets import left_behind
 
 
 def test_a_socket_is_one_and_a_link_to_it_where_links_are_followed(tmp_path: Path) -> None:
-    with bound(tmp_path / "s"):
-        (tmp_path / "link").symlink_to(tmp_path / "s")
-        (tmp_path / "file").touch()
-        found = {name: filesystem.is_socket(tmp_path / name) for name in ("s", "link", "file", "none")}
-        assert found == {"s": True, "link": True, "file": False, "none": False}
-        assert not filesystem.is_socket(tmp_path / "link", follow_symlinks=False)
+    left_behind(tmp_path / "s")
+    (tmp_path / "link").symlink_to(tmp_path / "s")
+    (tmp_path / "file").touch()
+    found = {name: filesystem.is_socket(tmp_path / name) for name in ("s", "link", "file", "none")}
+    assert found == {"s": True, "link": True, "file": False, "none": False}
+    assert not filesystem.is_socket(tmp_path / "link", follow_symlinks=False)
 
 
 @pytest.mark.parametrize("name", ["n" * 300, "n/" * 3000, "nul\0", "\udcff"], ids=["long", "deep", "NUL", "no UTF-8"])

@@ -19,7 +19,7 @@ from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
 from tests.fakes.background import background
 from tests.fakes.device_manager import Manager
-from tests.fakes.virtual_time import virtual_time
+from tests.fakes.virtual_time import later, virtual_time
 
 GPU = "example.com/gpu"
 
@@ -65,18 +65,14 @@ class Vanishing:
         if not self._seconds:
             self.is_last.set()
             await asyncio.Event().wait()
-        over = asyncio.Event()
-        asyncio.get_running_loop().call_later(self._seconds.pop(0), over.set)
-        await over.wait()
+        await later(self._seconds.pop(0))
 
     async def pauses(self, folder: Path) -> list[float]:
         """From each one that is made to the next one."""
         source = SimulatedSource(SimulatedSettings(GPU), folder, self.watcher)
         plugin = RegisteredSocket(GPU, "x.sock", folder, self.watcher, lambda: DevicePluginService(source))
-        running = asyncio.create_task(plugin.run())
-        await self.is_last.wait()
-        running.cancel()
-        await asyncio.wait([running])
+        async with background(plugin.run()):
+            await self.is_last.wait()
         return [after - before for before, after in pairwise(self.made)]
 
 
@@ -109,11 +105,9 @@ async def test_a_source_is_read_before_it_is_served_and_runs_meanwhile(tmp_path:
             return nullcontext()
 
         source = Source(SimulatedSettings(GPU), tmp_path, watcher)
-        running = asyncio.create_task(serve(source, tmp_path, watcher, while_served=made))
-        identity = await asyncio.wait_for(identities.get(), 60)
-        assert identity in {file_identity(path) for path in tmp_path.iterdir()}
-        running.cancel()
-        await asyncio.wait([running])
+        async with background(serve(source, tmp_path, watcher, while_served=made)):
+            identity = await asyncio.wait_for(identities.get(), 60)
+            assert identity in {file_identity(path) for path in tmp_path.iterdir()}
     assert happened[0] == "read"
     assert "runs" in happened
 

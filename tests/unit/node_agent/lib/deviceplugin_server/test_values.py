@@ -11,7 +11,6 @@ from nodedevice_agent.lib.deviceplugin_server.values import (
     file_slug,
     free_ids,
     known_ids,
-    natural_key,
     shared_ids,
     socket_name,
 )
@@ -44,10 +43,6 @@ def test_ids_are_safe_and_never_shared(some_paths: list[str], count: int) -> Non
     ids = [name for path in some_paths for name in shared_ids(device_id(path), count)]
     assert len(set(ids)) == len(ids)
     assert all(re.fullmatch(r"[A-Za-z0-9._-]+(::[0-9]+)?", name) and len(name) <= MAX_DEVICE_ID + 1 for name in ids)
-
-
-def test_natural_order() -> None:
-    assert sorted(["gpu-10", "gpu-2", "gpu"], key=natural_key) == ["gpu", "gpu-2", "gpu-10"]
 
 
 def test_socket_names_are_short_and_unique() -> None:

@@ -5,12 +5,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from nodedevice_agent.checkpoint import files as checkpoint_file
+from nodedevice_agent.deviceplugin import redial
 
 from tests.fakes.hosted_manager import HostedManager, hosted
 from tests.fakes.plugin import FakeDevice, FakePlugin
 from tests.integration.deadlines import long_deadlines as long_deadlines
 
 Start = Callable[..., Awaitable[FakePlugin]]
+
+
+def remembered(folder: Path) -> dict[str, str]:
+    """By socket, the resources of the plugins to which the next start of the agent connects."""
+    checkpoint = checkpoint_file.read(folder)
+    return {} if checkpoint is None else {socket.name: socket.resource_name for socket in checkpoint.sockets}
 
 
 @pytest.fixture(autouse=True)
@@ -51,3 +59,16 @@ def join(manager: HostedManager, start: Start) -> Start:
         return plugin
 
     return join
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of each pause before a plugin is dialled again. None of them lasts."""
+    found: list[int] = []
+
+    def noted(number: int, *bounds: float) -> float:
+        found.append(number)
+        return 0.0
+
+    monkeypatch.setattr(redial, "exponential_seconds", noted)
+    return found

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import grpc
@@ -13,6 +13,7 @@ from nodedevice_agent.devicemanager.resources.presence import EndpointState
 from nodedevice_agent.errors import PluginFailed
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
+from tests.fakes.background import background
 from tests.fakes.hosted_manager import HostedManager, hosted
 from tests.fakes.plugin import FakeDevice, FakePlugin
 from tests.fakes.polling import until
@@ -92,21 +93,17 @@ async def test_a_plugin_that_hangs_takes_nobodys_place(
 ) -> None:
     monkeypatch.setattr(registration, "MAX_OPENING", 2)
     hanging = [await start(f"{FEW}/hangs-{number}") for number in range(3)]
-    waiting = []
-    for plugin in hanging[:2]:
-        plugin.knobs.options_gate = asyncio.Event()
-        waiting.append(asyncio.create_task(plugin.register()))
-        await plugin.wait_for_calls("GetDevicePluginOptions")
-    with pytest.raises(grpc.aio.AioRpcError, match="stop plugins that hang"):
-        await hanging[2].register()
-    # names that have their places are not refused for that, and lose nothing
-    await many[-1].register()
-    assert [plugin.streams for plugin in many[:-1]] == [1, 1, 1]
-    assert not any(resource.presence.lost_to for resource in manager.manager.resources.values())
-    for task in waiting:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
+    async with AsyncExitStack() as waiting:
+        for plugin in hanging[:2]:
+            plugin.knobs.options_gate = asyncio.Event()
+            await waiting.enter_async_context(background(plugin.register()))
+            await plugin.wait_for_calls("GetDevicePluginOptions")
+        with pytest.raises(grpc.aio.AioRpcError, match="stop plugins that hang"):
+            await hanging[2].register()
+        # names that have their places are not refused for that, and lose nothing
+        await many[-1].register()
+        assert [plugin.streams for plugin in many[:-1]] == [1, 1, 1]
+        assert not any(resource.presence.lost_to for resource in manager.manager.resources.values())
 
 
 class Mute(FakePlugin):

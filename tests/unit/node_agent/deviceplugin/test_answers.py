@@ -19,6 +19,7 @@ from nodedevice_api.names import Reason
 from nodedevice_api.nodedevice import NodeDeviceStatus
 from prometheus_client import REGISTRY
 
+from tests.fakes.background import background
 from tests.fakes.hosted_manager import HostedManager, hosted, pod
 from tests.fakes.plugin import FakeDevice, FakePlugin
 from tests.fakes.polling import until
@@ -58,9 +59,8 @@ class Plugin:
 @pytest.fixture
 async def plugin() -> AsyncIterator[Plugin]:
     made = Plugin()
-    asking = asyncio.create_task(made.answers.work(made.ask))
-    yield made
-    asking.cancel()
+    async with background(made.answers.work(made.ask)):
+        yield made
 
 
 @virtual_time

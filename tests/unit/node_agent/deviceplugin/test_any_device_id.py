@@ -126,15 +126,8 @@ async def test_a_cordon_takes_its_device_and_no_other(tmp_path: Path, plugin: Fa
             now = snapshot(manager.manager, NAME)
             assert (now.cordoned, now.available, now.unknown_cordons) == (1, len(IDS) - 1, ())
             assert [view.id for view in now.devices if view.cordoned] == [shown_id(device_id)]
-
-
-async def test_a_cordon_of_no_device_is_named_without_its_control_characters(
-    tmp_path: Path, plugin: FakePlugin
-) -> None:
-    async with hosted(tmp_path) as manager:
-        await manager.register(plugin)
-        cordons = cordons_of([CordonedDevice(id="\x1b[31mred")])
-        manager.manager.table.cordoned(NAME, "uid", cordons)
+        # a cordon of no device is named without its control characters
+        manager.manager.table.cordoned(NAME, "uid", cordons_of([CordonedDevice(id="\x1b[31mred")]))
         manager.host.settle()
         (registered,) = [c for c in status(manager)["conditions"] if c["type"] == "Registered"]
     assert registered["reason"] == "CordonedDeviceUnknown"

@@ -8,14 +8,13 @@ from pathlib import Path
 
 import grpc
 import pytest
-from nodedevice_agent.checkpoint import files as checkpoint_file
 from nodedevice_agent.deviceplugin import host, redial
 from nodedevice_agent.lib import filesystem
 
 from tests.fakes.hosted_manager import HostedManager
 from tests.fakes.plugin import FakePlugin, RpcFailure, StreamEnd
 from tests.fakes.polling import until
-from tests.unit.node_agent.deviceplugin.conftest import Start
+from tests.unit.node_agent.deviceplugin.conftest import Start, remembered
 
 NAME = "example.com/once"
 VIA = "via.sock"
@@ -74,12 +73,6 @@ async def line(manager: HostedManager, plugin: FakePlugin) -> AsyncIterator[Line
     await line.stop()
 
 
-def remembered(manager: HostedManager) -> list[str]:
-    """The plugins to which the next start of the agent connects."""
-    checkpoint = checkpoint_file.read(manager.folder)
-    return [] if checkpoint is None else [socket.resource_name for socket in checkpoint.sockets]
-
-
 async def test_it_is_dialled_again(manager: HostedManager, plugin: FakePlugin, line: Line) -> None:
     for _ in range(3):
         line.cut()
@@ -125,7 +118,7 @@ async def test_one_of_which_nobody_knows_whether_it_serves_is_dialled(
 async def test_one_that_serves_no_more_is_not(manager: HostedManager, plugin: FakePlugin, line: Line) -> None:
     await line.stop()
     await manager.until(lambda: manager.available(NAME) == 0)
-    await until(lambda: remembered(manager) == [])
+    await until(lambda: remembered(manager.folder) == {})
 
 
 async def test_one_that_has_registered_meanwhile_is_not(
@@ -136,7 +129,7 @@ async def test_one_that_has_registered_meanwhile_is_not(
     await manager.until(lambda: manager.available(NAME) == 0)
     await plugin.register(endpoint=VIA)
     await manager.until(lambda: manager.available(NAME) == 1)
-    await until(lambda: remembered(manager) == [NAME])
+    await until(lambda: [*remembered(manager.folder).values()] == [NAME])
     assert len(plugin.calls_of("ListAndWatch")) == 2
 
 
@@ -152,18 +145,12 @@ async def test_one_that_ends_its_stream_is_dialled_again(
         await manager.until(lambda: manager.available(NAME) == 1)
 
 
+@pytest.mark.usefixtures("line")
 @pytest.mark.parametrize("end", ["at_once", "after_first"])
 async def test_one_whose_streams_all_end_is_dialled_ever_later(
-    manager: HostedManager, plugin: FakePlugin, line: Line, monkeypatch: pytest.MonkeyPatch, end: StreamEnd
+    manager: HostedManager, plugin: FakePlugin, pauses: list[int], monkeypatch: pytest.MonkeyPatch, end: StreamEnd
 ) -> None:
     """And is dialled once at a time, however often it has registered; soon again after a stream that has lasted."""
-    pauses: list[int] = []
-
-    def noted(number: int, *bounds: float) -> float:
-        pauses.append(number)
-        return 0.0
-
-    monkeypatch.setattr(redial, "exponential_seconds", noted)
     plugin.knobs.stream_end = end
     for _ in range(3):
         await plugin.register(endpoint=VIA)
@@ -172,7 +159,7 @@ async def test_one_whose_streams_all_end_is_dialled_ever_later(
     assert pauses[-4:] == [*range(pauses[-4], pauses[-4] + 4)]
     plugin.knobs.stream_end = "never"
     await manager.until(lambda: manager.available(NAME) == 1)
-    await until(lambda: remembered(manager) == [NAME])
+    await until(lambda: [*remembered(manager.folder).values()] == [NAME])
     for module in host, redial:
         monkeypatch.setattr(module, "MOST_REDIAL_SECONDS", -1.0)
     streams = len(plugin.calls_of("ListAndWatch"))
@@ -189,5 +176,5 @@ async def test_a_name_that_has_lost_its_place_is_not_dialled(
     await manager.until(lambda: manager.available(NAME) == 0)
     manager.manager.table.displaced([NAME], "example.com/other")
     manager.host.settle()
-    await until(lambda: remembered(manager) == [])
+    await until(lambda: remembered(manager.folder) == {})
     assert len(plugin.calls_of("ListAndWatch")) == 1

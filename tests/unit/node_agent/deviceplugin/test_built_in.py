@@ -1,6 +1,5 @@
 """Which plugins are the agent's own: those whose sockets it made in this process, whatever anybody sends or puts in a path."""
 
-import socket
 from contextlib import aclosing
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from nodedevice_agent.plugins.settings import PluginSettings
 
 from tests.fakes.hosted_manager import HostedManager
 from tests.fakes.plugin import FakePlugin
+from tests.fakes.sockets import listening
 from tests.unit.node_agent.deviceplugin.conftest import Start
 from tests.unit.node_agent.deviceplugin.one_plugin import RESOURCE
 from tests.unit.node_agent.deviceplugin.one_plugin import plugin as plugin
@@ -24,15 +24,9 @@ from tests.unit.node_agent.deviceplugin.one_plugin import plugin as plugin
 SERIAL = "example.com/serial"
 
 
-def bound(path: Path) -> socket.socket:
-    made = socket.socket(socket.AF_UNIX)
-    made.bind(str(path))
-    return made
-
-
 def test_a_socket_is_recognized_as_long_as_it_is_served(tmp_path: Path) -> None:
     built_in, path = BuiltInSockets(), tmp_path / "own.sock"
-    with bound(path):
+    with listening(path):
         identity = file_identity(path)
         assert identity is not None
         with built_in.made(identity, SERIAL, "built-in x"):
@@ -40,7 +34,7 @@ def test_a_socket_is_recognized_as_long_as_it_is_served(tmp_path: Path) -> None:
             assert built_in.find(path, "example.com/other") is None
             assert built_in.find(tmp_path / "none.sock", SERIAL) is None
             path.rename(tmp_path / "moved.sock")
-            with bound(path):
+            with listening(path):
                 assert built_in.find(path, SERIAL) is None
             assert built_in.find(tmp_path / "moved.sock", SERIAL) is not None
         assert built_in.find(tmp_path / "moved.sock", SERIAL) is None

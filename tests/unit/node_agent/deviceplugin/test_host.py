@@ -26,7 +26,7 @@ from prometheus_client import REGISTRY
 from tests.fakes.hosted_manager import HostedManager, hosted, pod
 from tests.fakes.plugin import FakeDevice, FakePlugin, Knobs, RpcFailure
 from tests.fakes.polling import until
-from tests.unit.node_agent.deviceplugin.conftest import Start
+from tests.unit.node_agent.deviceplugin.conftest import Start, remembered
 
 ODD = "example.com/odd"
 GOOD = "example.com/good"
@@ -124,9 +124,7 @@ async def test_only_plugins_of_the_plugin_directory_are_remembered_for_the_next_
         await manager.host.connect(ODD, elsewhere.socket_path)
     for plugin in (here, elsewhere):
         await plugin.stop()
-    checkpoint = checkpoint_file.read(tmp_path)
-    assert checkpoint is not None
-    assert [socket.resource_name for socket in checkpoint.sockets] == [GOOD]
+    assert [*remembered(tmp_path).values()] == [GOOD]
 
 
 async def test_nothing_is_written_while_allocations_are_being_recovered(tmp_path: Path) -> None:
@@ -294,14 +292,9 @@ async def test_a_second_socket_of_a_known_resource_is_remembered_at_once(
     """Whatever else is written, and when: a kill may come before."""
     monkeypatch.setattr(checkpoint_writer, "WHOLE_AFTER_SECONDS", 3600.0)
     one, other = await join(GOOD), await start(ODD)
-
-    def remembered() -> set[str]:
-        checkpoint = checkpoint_file.read(manager.folder)
-        return set() if checkpoint is None else {socket.name for socket in checkpoint.sockets}
-
-    await until(lambda: remembered() == {one.socket_name})
+    await until(lambda: remembered(manager.folder).keys() == {one.socket_name})
     await other.register(resource_name=GOOD)
-    await until(lambda: remembered() == {one.socket_name, other.socket_name})
+    await until(lambda: remembered(manager.folder).keys() == {one.socket_name, other.socket_name})
 
 
 async def test_a_plugin_that_registers_again_and_again_costs_a_bounded_number_of_lines(

@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 import msgspec
 import pytest
-from nodedevice_agent.deviceplugin import plugin_watcher, redial
+from nodedevice_agent.deviceplugin import plugin_watcher
 from nodedevice_agent.deviceplugin.plugin_watcher import PluginWatcher
 from nodedevice_common import tasks
 from nodedevice_common.text import shown
@@ -22,6 +22,7 @@ from tests.fakes.hosted_manager import HostedManager
 from tests.fakes.plugin import FakeDevice, FakePlugin, RpcFailure
 from tests.fakes.polling import until
 from tests.fakes.registrant import Registrant
+from tests.unit.node_agent.plugins.generic.test_unread import failing
 
 NAMES = [b"\xff\xfe.sock", b"tab\there.sock", b"line\nfeed.sock", "größe.sock".encode(), b"%41?#.sock", b"good.sock"]
 
@@ -116,20 +117,6 @@ async def test_what_is_invalid_is_answered_once_and_reported_with_the_reason(
     assert (plugin.asked, manager.manager.resources, refused()) == (1, {}, before + 1)
 
 
-async def test_one_that_does_not_answer_is_asked_again_and_reported_once(
-    manager: HostedManager, registry: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(plugin_watcher, "FIRST_PAUSE_SECONDS", 0.001)
-    async with announced(registry / "a.sock") as plugin:
-        plugin.info_errors = 3
-        async with background(PluginWatcher(registry, manager.host).run()):
-            await plugin.until_accepted()
-    assert plugin.asked == 4
-    report = manager.host.rejections.report()
-    assert len(report.splitlines()) == 1
-    assert "GetInfo" in report
-
-
 @pytest.mark.parametrize("call", ["scandir", "stat"])
 @pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE, errno.EACCES], ids=errno.errorcode.__getitem__)
 async def test_sockets_that_cannot_be_asked_about_stay(
@@ -141,21 +128,11 @@ async def test_sockets_that_cannot_be_asked_about_stay(
     number: int,
 ) -> None:
     monkeypatch.setattr(plugin_watcher, "_RETRY_SECONDS", 0.01)
-    real, refused = getattr(os, call), 0
-
-    def refuse(path: Any, *args: Any, **options: Any) -> Any:
-        nonlocal refused
-        if str(path).startswith(str(registry)):
-            refused += 1
-            raise OSError(number, os.strerror(number), str(path))
-        return real(path, *args, **options)
-
     async with announced(registry / "a.sock") as plugin, background(PluginWatcher(registry, manager.host).run()):
         await until(lambda: manager.available(GPU) == 1)
-        with monkeypatch.context() as patch:
-            patch.setattr(os, call, refuse)
+        with failing(registry, call, number) as asked:
             (registry / "something").touch()
-            await until(lambda: refused > 3)
+            await until(lambda: len(asked) > 3)
             assert manager.available(GPU) == 1
         # it is read again, and what was there has stayed
         async with announced(registry / "b.sock", "example.com/other"):
@@ -168,15 +145,8 @@ async def test_sockets_that_cannot_be_asked_about_stay(
 
 @pytest.mark.parametrize("failure", [RpcFailure(grpc.StatusCode.UNAVAILABLE), RpcFailure(), None])
 async def test_one_whose_stream_ended_is_asked_again(
-    manager: HostedManager, registry: Path, monkeypatch: pytest.MonkeyPatch, failure: RpcFailure | None
+    manager: HostedManager, registry: Path, pauses: list[int], failure: RpcFailure | None
 ) -> None:
-    pauses: list[int] = []
-
-    def noted(number: int, *bounds: float) -> float:
-        pauses.append(number)
-        return 0.0
-
-    monkeypatch.setattr(redial, "exponential_seconds", noted)
     async with announced(registry / "a.sock") as plugin, background(PluginWatcher(registry, manager.host).run()):
         await until(lambda: manager.available(GPU) == 1)
         plugin.plugin.knobs.stream_end = "after_first"

@@ -2,8 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from nodedevice_agent.nri.mux import frames
 from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 from prometheus_client import REGISTRY
 
+from tests.fakes.background import background
 from tests.fakes.nri_runtime import FakeRuntime
 from tests.fakes.runtime_handler import PATIENCE_SECONDS, Recorder
 from tests.fakes.virtual_time import virtual_time
@@ -29,15 +29,8 @@ def socket(tmp_path: Path) -> Path:
     return tmp_path / "nri" / "nri.sock"
 
 
-@asynccontextmanager
-async def running(handler: Recorder, socket: Path) -> AsyncIterator[None]:
-    task = asyncio.create_task(NriPlugin(handler, socket, "10").run())
-    try:
-        yield
-    finally:
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
+def running(handler: Recorder, socket: Path) -> AbstractAsyncContextManager[None]:
+    return background(NriPlugin(handler, socket, "10").run())
 
 
 async def disconnected(handler: Recorder) -> str:

@@ -1,4 +1,7 @@
-"""The fuzzer as a fixture, and its count at the end of the run."""
+"""The fuzzer and a loop for its checks as fixtures, and its count at the end of the run."""
+
+import asyncio
+from collections.abc import Iterator
 
 import pytest
 
@@ -11,6 +14,12 @@ _TALLY = Tally()
 def fuzz() -> Fuzzer:
     """Run a check with as many inputs as its share of the time allows."""
     return Fuzzer(_TALLY)
+
+
+@pytest.fixture
+def runner() -> Iterator[asyncio.Runner]:
+    with asyncio.Runner() as running:
+        yield running
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -4,6 +4,7 @@ In a process of its own, so that its peak is of this one thing. Prints by how ma
 """
 
 import asyncio
+import os
 import sys
 import tempfile
 from collections.abc import Callable
@@ -26,6 +27,7 @@ from nodedevice_agent.deviceplugin.connection import MAX_ALLOCATION_BYTES, MAX_M
 from nodedevice_agent.errors import PluginFailed
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
+from hack.bench.operator.counts import peak_rss_mib, rss_mib
 from tests.robustness.fuzz.raw_plugin import RawPlugin
 
 _RESOURCE = "example.com/raw"
@@ -158,16 +160,10 @@ def _file(content: bytes, size: int) -> None:
 
 
 def _measure(act: Callable[[], None]) -> None:
-    before = _status("VmRSS")
+    before = rss_mib(os.getpid())
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     act()
-    print((_status("VmHWM") - before) // _MIB)
-
-
-def _status(name: str) -> int:
-    """Bytes."""
-    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
+    print(int(peak_rss_mib(os.getpid()) - before))
 
 
 # What it is, and the most MiB by which memory may grow. An agent has 384 in the chart, and is given 64 when idle.

@@ -5,17 +5,14 @@ The connections are exchanged for a server that answers as scripted, so that all
 
 import asyncio
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-import pytest
 from hypothesis import strategies as st
-from msgspec import to_builtins
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.records.cordons import Cordon
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
-from nodedevice_agent.devicemanager.snapshot import snapshot
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.informer import Watches, WatchLoop
 from nodedevice_agent.kube.nodedevice import NodeDeviceSync
@@ -24,7 +21,6 @@ from nodedevice_agent.kube.pod_objects import PodObject, from_api
 from nodedevice_agent.kube.pods import recover_checkpoint
 from nodedevice_agent.kube.publisher import Publisher
 from nodedevice_agent.kube.served_resources import StatusMaker
-from nodedevice_agent.kube.status import node_device_status
 from nodedevice_api.nodedevice import NodeDeviceStatus
 from nodedevice_common.api_connections import Request
 from nodedevice_kube.api_errors import ApiError
@@ -33,9 +29,9 @@ from tests.fakes.api_answers import Answer, Server, query_of
 from tests.fakes.api_client import client_of
 from tests.robustness.fuzz.budget import Fuzzer
 from tests.robustness.fuzz.inputs import as_json, mostly, nearly, numbers, shaped, some, whole_texts
+from tests.robustness.fuzz.published import status_of
 
 GPU = "example.com/gpu"
-WALL_TIME = "2026-01-01T00:00:00Z"
 
 
 class Answers(Server):
@@ -122,12 +118,6 @@ class StatusOf(Publisher):
         self._manager.settle(1.0)
 
 
-@pytest.fixture
-def runner() -> Iterator[asyncio.Runner]:
-    with asyncio.Runner() as running:
-        yield running
-
-
 _uids = mostly(st.sampled_from(["uid-1", "uid-2", ""]), whole_texts)
 _quantities = mostly(
     st.sampled_from(["1", 1, "2", "1k", "0", "1e3", "9" * 30, "1e999999999", "nan", "-1"]), whole_texts
@@ -203,14 +193,6 @@ def manager_with_devices(**options: Any) -> DeviceManager:
     return manager
 
 
-def status_of(manager: DeviceManager, resource_name: str, before: NodeDeviceStatus) -> NodeDeviceStatus:
-    status = node_device_status(
-        snapshot(manager, resource_name), before, wall_time=WALL_TIME, version="1", delivery="none"
-    )
-    as_json(to_builtins(status))
-    return status
-
-
 def test_any_answer(fuzz: Fuzzer, runner: asyncio.Runner) -> None:
     """Any bytes to any request."""
     answers = Answers()
@@ -252,12 +234,11 @@ def test_any_pods(fuzz: Fuzzer, runner: asyncio.Runner) -> None:
 
     async def one(pods: Any) -> None:
         manager = manager_with_devices()
-
         lines = b"".join(as_json({"type": "MODIFIED", "object": pod}) + b"\n" for pod in pods)
         answers.respond(as_json({"items": pods, "metadata": {"resourceVersion": "1"}}), lines)
         with contextlib.suppress(ApiError):
             await list_and_watch(cluster, PodObject, PodsOf(manager))
-        status_of(manager, GPU, NodeDeviceStatus())
+        status_of(manager, GPU)
 
     fuzz(lambda pods: runner.run(one(pods)), st.lists(_pod, max_size=4))
 
@@ -276,7 +257,7 @@ def test_any_node_devices_after_a_lost_checkpoint(fuzz: Fuzzer, runner: asyncio.
         manager = manager_with_devices(is_recovering=True)
         manager.recovered(await recover_checkpoint(cluster, "node-a"), 1.0)
         for resource_name in manager.resources:
-            status_of(manager, resource_name, NodeDeviceStatus())
+            status_of(manager, resource_name)
 
     fuzz(lambda objects: runner.run(one(objects)), st.lists(_node_device, max_size=3))
 

@@ -16,14 +16,12 @@ from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import Container, Pod
 from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint, CheckpointCorrupt, JournalMark
-from nodedevice_agent.devicemanager.snapshot import snapshot
-from nodedevice_agent.kube.status import node_device_status
 from nodedevice_agent.lib import filesystem
 from nodedevice_api.names import node_device_name
-from nodedevice_api.nodedevice import NodeDeviceStatus
 
 from tests.robustness.fuzz.budget import Fuzzer
 from tests.robustness.fuzz.inputs import as_json, mostly, nearly, shaped, some, texts, values
+from tests.robustness.fuzz.published import status_of
 
 _GOOD = encode(
     Checkpoint(
@@ -67,14 +65,7 @@ def _go_on_with(checkpoint: Checkpoint, folder: Path) -> None:
     manager.tick(1000.0)
     for resource_name in manager.resources:
         node_device_name("node-a", resource_name)
-        status = node_device_status(
-            snapshot(manager, resource_name),
-            NodeDeviceStatus(),
-            wall_time="2026-01-01T00:00:00Z",
-            version="1",
-            delivery="none",
-        )
-        as_json(msgspec.to_builtins(status)).decode()
+        status_of(manager, resource_name)
     saved = manager.checkpoint()
     filesystem.replace_durably(folder / "again.json", encode(saved))
     read = decode((folder / "again.json").read_text(encoding="utf-8"))

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -50,12 +49,6 @@ def call(number: int, method: str, request: Protobuf) -> bytes:
 REGISTERED = frames(RUNTIME_STREAM, encode(1, 2, ttrpc_pb2.Response().SerializeToString()))
 SINGLE = [call(1, method, request) for method, request in CALLS]
 WHOLE = REGISTERED + b"".join(call(2 * n + 1, method, request) for n, (method, request) in enumerate(CALLS))
-
-
-@pytest.fixture
-def runner() -> Iterator[asyncio.Runner]:
-    with asyncio.Runner() as running:
-        yield running
 
 
 async def _session(data: bytes, socket: Path) -> None:

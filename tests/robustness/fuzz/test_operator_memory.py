@@ -3,7 +3,6 @@
 import asyncio
 import json
 import sys
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from tests.fakes.played_api.kinds import NODE_DEVICES
 from tests.fakes.played_api.server import PlayedApi
 from tests.fakes.played_api.serving import serving
 from tests.fakes.played_api.store import Made
+from tests.integration.operator.test_memory import many_broken_devices, many_words
 
 MOST_MIB = 64
 # of 1.2 MB, and of 64 KiB
@@ -27,15 +27,8 @@ def short_ids(count: int) -> dict[str, Any]:
 
 
 def broken_devices(count: int) -> dict[str, Any]:
-    device = {"health": "Unhealthy", "reason": "x" * 60, "message": "m" * 60, "numaNodes": list(range(20))}
-    return {"total": count, "devices": [{"id": f"{n}", **device} for n in range(count)]}
-
-
-def words(size: int) -> dict[str, Any]:
-    waiting = [{"podUID": f"{n}", "container": "c", "reason": "R", "message": f"{n}" * 200} for n in range(64)]
-    kinds = ("Registered", "Healthy", "Injectable", *(f"Mine{n}" for n in range(20)))
-    conditions = [{"type": kind, "status": "True", "message": "m" * 2000, "reason": "R"} for kind in kinds]
-    return {"total": 1, "waiting": waiting, "conditions": conditions[: size // 2000]}
+    devices = many_broken_devices()["devices"][:count]
+    return {"total": count, "devices": devices}
 
 
 def template(status: dict[str, Any]) -> bytes:
@@ -55,14 +48,9 @@ def made(templates: list[bytes], number: int) -> bytes:
 
 
 async def test_the_start_costs_little_whatever_one_node_has_written(tmp_path: Path) -> None:
-    shapes: list[tuple[Callable[[int], dict[str, Any]], int]] = [
-        (short_ids, 150),
-        (broken_devices, 4096),
-        (short_ids, 9),
-        (broken_devices, 240),
-        (words, 42_000),
-    ]
-    templates = [template(shape(count)) for shape, count in shapes]
+    big = short_ids(150), broken_devices(2000)
+    small = short_ids(9), broken_devices(110), many_words(1)
+    templates = [template(status) for status in (*big, *small)]
     sizes = [len(each) for each in templates]
     assert min(sizes[:2]) > 1_000_000, sizes
     assert min(sizes[2:]) > 60_000, sizes

@@ -4,27 +4,23 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any
 
 import grpc
 import grpc.aio
 import pytest
 from hypothesis import strategies as st
-from msgspec import to_builtins
 from nodedevice_agent.devicemanager.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.pods import Container, Pod
 from nodedevice_agent.devicemanager.resources.devices import ListedDevices
-from nodedevice_agent.devicemanager.snapshot import snapshot
 from nodedevice_agent.deviceplugin.connection import PluginConnection
 from nodedevice_agent.deviceplugin.plugin_watcher import get_info, notify, registration_client
 from nodedevice_agent.errors import PluginFailed
-from nodedevice_agent.kube.status import node_device_status
-from nodedevice_api.nodedevice import NodeDeviceStatus
 
 from tests.fakes.hosted_manager import HostedManager, hosted
 from tests.fakes.plugin import FakeDevice, FakePlugin
 from tests.robustness.fuzz.budget import Fuzzer
-from tests.robustness.fuzz.inputs import as_json, nearly
+from tests.robustness.fuzz.inputs import nearly
+from tests.robustness.fuzz.published import status_of
 from tests.robustness.fuzz.raw_plugin import (
     GOOD_ALLOCATION,
     GOOD_INFO,
@@ -41,9 +37,11 @@ Check = Callable[[PluginConnection], Awaitable[object]]
 
 
 @pytest.fixture
-def runner() -> Iterator[asyncio.Runner]:
-    with asyncio.Runner() as running:
-        yield running
+def plugin(tmp_path: Path, runner: asyncio.Runner) -> Iterator[RawPlugin]:
+    made = RawPlugin(tmp_path / "raw.sock")
+    runner.run(made.start())
+    yield made
+    runner.run(made.stop())
 
 
 async def with_connection(plugin: RawPlugin, check: Check) -> None:
@@ -95,24 +93,17 @@ async def nothing(connection: PluginConnection) -> None:
     ],
 )
 def test_any_answer(
-    fuzz: Fuzzer, tmp_path: Path, runner: asyncio.Runner, method: str, good: bytes, check: Check
+    fuzz: Fuzzer, plugin: RawPlugin, runner: asyncio.Runner, method: str, good: bytes, check: Check
 ) -> None:
-    plugin = RawPlugin(tmp_path / "raw.sock")
-    runner.run(plugin.start())
-    try:
+    def one(answer: bytes) -> None:
+        plugin.answers[method] = [answer]
+        runner.run(with_connection(plugin, check))
 
-        def one(answer: bytes) -> None:
-            plugin.answers[method] = [answer]
-            runner.run(with_connection(plugin, check))
-
-        fuzz(one, nearly([good]))
-    finally:
-        runner.run(plugin.stop())
+    fuzz(one, nearly([good]))
 
 
-def test_any_announcement(fuzz: Fuzzer, tmp_path: Path, runner: asyncio.Runner) -> None:
+def test_any_announcement(fuzz: Fuzzer, plugin: RawPlugin, runner: asyncio.Runner) -> None:
     """Of a plugin in the plugins registry directory: what it says it is, and how it takes the answer."""
-    plugin = RawPlugin(tmp_path / "raw.sock")
 
     async def one(info: bytes, reply: bytes) -> None:
         plugin.answers |= {"GetInfo": [info], "NotifyRegistrationStatus": [reply]}
@@ -123,11 +114,7 @@ def test_any_announcement(fuzz: Fuzzer, tmp_path: Path, runner: asyncio.Runner) 
                 _is_printable(str(failed))
             await notify(client, plugin.socket, "no")
 
-    runner.run(plugin.start())
-    try:
-        fuzz(lambda value: runner.run(one(*value)), st.tuples(nearly([GOOD_INFO]), nearly([b""])))
-    finally:
-        runner.run(plugin.stop())
+    fuzz(lambda value: runner.run(one(*value)), st.tuples(nearly([GOOD_INFO]), nearly([b""])))
 
 
 class Surroundings:
@@ -141,8 +128,7 @@ class Surroundings:
 
     async def start(self) -> None:
         await self.raw.start()
-        await self.good.start(self.manager.plugin_dir)
-        await self.good.register()
+        await self.good.join(self.manager.plugin_dir)
         await self._good_has(1)
 
     async def stop(self) -> None:
@@ -158,14 +144,7 @@ class Surroundings:
         self.manager.pods(self._pod("raw", RAW), self._pod("good", "example.com/good"))
         await self._good_has(0)
         for resource_name in self.manager.manager.resources:
-            status = node_device_status(
-                snapshot(self.manager.manager, resource_name),
-                NodeDeviceStatus(),
-                wall_time="now",
-                version="1",
-                delivery="none",
-            )
-            as_json(to_builtins(status))
+            status_of(self.manager.manager, resource_name)
         self.manager.pods()
         await self._good_has(1)
         self.manager.published.clear()
@@ -193,37 +172,34 @@ def _is_understandable(refused: grpc.aio.AioRpcError) -> None:
     _is_printable(refused.details() or "")
 
 
-def test_any_answers_to_an_agent_that_serves_others(fuzz: Fuzzer, tmp_path: Path, runner: asyncio.Runner) -> None:
+@pytest.fixture
+def surroundings(tmp_path: Path, runner: asyncio.Runner) -> Iterator[Surroundings]:
     manager_in = hosted(tmp_path)
-    surroundings = Surroundings(runner.run(manager_in.__aenter__()))
-    runner.run(surroundings.start())
-    try:
-        answers = st.fixed_dictionaries(
-            {},
-            optional={
-                "GetDevicePluginOptions": nearly([GOOD_OPTIONS]).map(lambda answer: [answer]),
-                "ListAndWatch": st.lists(st.one_of(st.just(GOOD_LIST), nearly([GOOD_LIST])), max_size=4),
-                "GetPreferredAllocation": nearly([GOOD_PREFERENCE]).map(lambda answer: [answer]),
-                "Allocate": nearly([GOOD_ALLOCATION]).map(lambda answer: [answer]),
-            },
-        )
-        fuzz(lambda value: runner.run(surroundings.suffer(value)), answers)
-    finally:
-        runner.run(surroundings.stop())
-        runner.run(manager_in.__aexit__(None, None, None))
+    made = Surroundings(runner.run(manager_in.__aenter__()))
+    runner.run(made.start())
+    yield made
+    runner.run(made.stop())
+    runner.run(manager_in.__aexit__(None, None, None))
 
 
-def test_any_registration(fuzz: Fuzzer, tmp_path: Path, runner: asyncio.Runner) -> None:
-    manager_in = hosted(tmp_path)
-    surroundings: Any = Surroundings(runner.run(manager_in.__aenter__()))
-    runner.run(surroundings.start())
-    try:
+def test_any_answers_to_an_agent_that_serves_others(
+    fuzz: Fuzzer, surroundings: Surroundings, runner: asyncio.Runner
+) -> None:
+    answers = st.fixed_dictionaries(
+        {},
+        optional={
+            "GetDevicePluginOptions": nearly([GOOD_OPTIONS]).map(lambda answer: [answer]),
+            "ListAndWatch": st.lists(st.one_of(st.just(GOOD_LIST), nearly([GOOD_LIST])), max_size=4),
+            "GetPreferredAllocation": nearly([GOOD_PREFERENCE]).map(lambda answer: [answer]),
+            "Allocate": nearly([GOOD_ALLOCATION]).map(lambda answer: [answer]),
+        },
+    )
+    fuzz(lambda value: runner.run(surroundings.suffer(value)), answers)
 
-        async def one(request: bytes) -> None:
-            await _register(tmp_path / "plugins", request)
-            await surroundings.suffer({})
 
-        fuzz(lambda request: runner.run(one(request)), nearly([GOOD_REGISTRATION]))
-    finally:
-        runner.run(surroundings.stop())
-        runner.run(manager_in.__aexit__(None, None, None))
+def test_any_registration(fuzz: Fuzzer, surroundings: Surroundings, runner: asyncio.Runner) -> None:
+    async def one(request: bytes) -> None:
+        await _register(surroundings.manager.plugin_dir, request)
+        await surroundings.suffer({})
+
+    fuzz(lambda request: runner.run(one(request)), nearly([GOOD_REGISTRATION]))

@@ -43,12 +43,11 @@ async def ask(path: Path, call: str, request: bytes) -> None:
     assert answer.pod_resources.name == "train"
 
 
-def test_any_request(fuzz: Fuzzer, tmp_path: Path) -> None:
+def test_any_request(fuzz: Fuzzer, runner: asyncio.Runner, tmp_path: Path) -> None:
     path = tmp_path / "pods.sock"
-    with asyncio.Runner() as runner:
-        server = runner.run(serve(path))
-        try:
-            inputs = st.tuples(st.sampled_from(_CALLS), nearly([_GET, b""]))
-            fuzz(lambda value: runner.run(ask(path, *value)), inputs)
-        finally:
-            runner.run(server.stop())
+    server = runner.run(serve(path))
+    try:
+        inputs = st.tuples(st.sampled_from(_CALLS), nearly([_GET, b""]))
+        fuzz(lambda value: runner.run(ask(path, *value)), inputs)
+    finally:
+        runner.run(server.stop())

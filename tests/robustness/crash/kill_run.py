@@ -7,7 +7,9 @@ in the API again; after the others it is killed while it starts. Every status in
 
 import asyncio
 import random
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from nodedevice_agent.devicemanager.records.checkpoint import CheckpointCorrupt
@@ -99,7 +101,7 @@ class KillRun:
             await asyncio.to_thread(self._node.kill_at_file_event, step, 2.0)
         else:
             await asyncio.sleep(self._chance.uniform(0, 0.8))
-            self._node.kill()
+            self._node.kill(self._node.agent)
         if self._chance.random() < _NEW_PLUGIN_SHARE:
             self._node.replace_plugin(self._chance.randrange(len(RESOURCES)))
         self._results.in_writing += (self._node.state_dir / ".checkpoint.json.tmp").exists()
@@ -124,13 +126,7 @@ class KillRun:
     async def _recovered(self, holdings: Holdings) -> None:
         """Wait until the new agent has published all that the old one had saved of pods that still exist."""
         await self._node.until_ready(_TIMEOUT_SECONDS)
-        missing: list[str] = []
-        try:
-            async with asyncio.timeout(_TIMEOUT_SECONDS):
-                while missing := await self._unpublished(holdings):
-                    await asyncio.sleep(_POLL_SECONDS)
-        except TimeoutError:
-            self._fail(f"not published again after the restart: {text}" for text in missing)
+        await self._until("not published again after the restart", partial(self._unpublished, holdings))
 
     async def _unpublished(self, holdings: Holdings) -> list[str]:
         observed = await self._published()
@@ -153,7 +149,7 @@ class KillRun:
     async def _left_over(self) -> list[str]:
         return [f"{h} {ids}" for h, ids in {**await self._published(), **saved(self._node.checkpoint())}.items()]
 
-    async def _until(self, what: str, failures: Any) -> None:
+    async def _until(self, what: str, failures: Callable[[], Awaitable[list[str]]]) -> None:
         found: list[str] = []
         try:
             async with asyncio.timeout(_TIMEOUT_SECONDS):

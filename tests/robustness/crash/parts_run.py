@@ -78,7 +78,8 @@ class PartsRun:
     async def _kill(self) -> None:
         """Agent, plugin or both; the next steps come while they start."""
         node = self._node
-        killed = self._chance.choice([[node.agent], [node.plugin], [node.agent, node.plugin]])
+        [plugin] = node.plugins
+        killed = self._chance.choice([[node.agent], [plugin], [node.agent, plugin]])
         for process in killed:
             node.kill(process)
         self.results.kills += 1

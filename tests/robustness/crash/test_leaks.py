@@ -7,9 +7,6 @@ allocates once (a thread of the pool, a cache), and none for what it allocates e
 import asyncio
 import gc
 import os
-import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +20,7 @@ from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 
 from tests.fakes.hosted_manager import PATIENCE_SECONDS, HostedManager, hosted
 from tests.fakes.plugin import FakeDevice, FakePlugin
+from tests.fakes.plugin_process import plugin_process
 
 CYCLES = int(os.environ.get("LEAK_CYCLES", "500"))
 REGISTRATIONS = max(50, CYCLES // 50)
@@ -99,25 +97,11 @@ def held_in(checkpoint: Checkpoint | None) -> bool:
     return checkpoint is None or checkpoint.allocations != ()
 
 
-@asynccontextmanager
-async def plugin_process(manager: HostedManager) -> AsyncIterator[None]:
-    """The fake in a process of its own, so that its memory is not counted."""
-    command = ["-m", "tests.fakes.plugin_process", "--plugin-dir", str(manager.plugin_dir), "--resource", RESOURCE]
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, *command, "--count", str(DEVICES), stdout=asyncio.subprocess.DEVNULL
-    )
-    try:
-        await available(manager, DEVICES)
-        yield
-    finally:
-        with suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
-
-
 async def test_pods_do_not_leak(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     warm_up = max(_AT_ONCE, CYCLES // 10)
-    async with hosted(tmp_path) as manager, plugin_process(manager):
+    # in a process of its own, so that its memory is not counted
+    async with hosted(tmp_path) as manager, plugin_process(manager.plugin_dir, RESOURCE, DEVICES):
+        await available(manager, DEVICES)
         await come_and_go(manager, 0, warm_up)
         await until_written(tmp_path)
         before = Footprint.now()

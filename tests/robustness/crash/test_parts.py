@@ -10,21 +10,15 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-import pytest
-from nodedevice_agent.devicemanager.records.allocations import Allocation
-from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
-
 from tests.cluster.api import AsyncClient, open_client
 from tests.cluster.control_plane.control_plane import ControlPlane
 from tests.cluster.processes.processes import reserved_ports
-from tests.robustness.crash.invariants import Holder, Holdings
-from tests.robustness.crash.parts_node import UNITS, PartsNode
-from tests.robustness.crash.parts_run import PartsRun, misplaced, without_directory
+from tests.robustness.crash.parts_node import PartsNode
+from tests.robustness.crash.parts_run import PartsRun
 from tests.robustness.crash.test_kill import SEED
 
 STEPS = int(os.environ.get("PART_STEPS", "200"))
 _SHOWN = 20
-_HOLDER = Holder(UNITS, "p", "main")
 
 
 async def test_no_unit_twice_and_no_container_over_two_gpus(
@@ -53,31 +47,3 @@ async def test_no_unit_twice_and_no_container_over_two_gpus(
     )
     assert not results.failures, f"{len(results.failures)} contradictions, the first: {results.failures[0]}"
     assert min(results.holdings, results.directories) > 0, "there was no load"
-
-
-@pytest.mark.parametrize(
-    ("holdings", "count"),
-    [
-        pytest.param({_HOLDER: ("GPU-a-0", "GPU-a-1")}, 0, id="right"),
-        pytest.param({_HOLDER: ("GPU-a-0", "GPU-b-0")}, 1, id="two GPUs"),
-        pytest.param({_HOLDER: ("GPU-a-0",)}, 1, id="too few"),
-    ],
-)
-def test_violations_are_found(holdings: Holdings, count: int) -> None:
-    assert len(misplaced(holdings, {_HOLDER: 2})) == count
-
-
-@pytest.mark.parametrize(
-    ("response", "alive", "directories", "count"),
-    [
-        pytest.param(b"", {"p"}, ["p_main"], 0, id="right"),
-        pytest.param(b"", {"p"}, [], 1, id="none"),
-        pytest.param(None, {"p"}, [], 0, id="not answered yet"),
-        pytest.param(b"", {"q"}, [], 0, id="ended"),
-    ],
-)
-def test_missing_directories_are_found(
-    response: bytes | None, alive: set[str], directories: list[str], count: int
-) -> None:
-    checkpoint = Checkpoint((Allocation("p", "main", UNITS, {-1: ("GPU-a-0",)}, response),), {})
-    assert len(without_directory(checkpoint, alive, directories)) == count

@@ -69,9 +69,7 @@ async def gates(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[Gate]]:
 async def manager(tmp_path: Path, gates: list[Gate]) -> AsyncIterator[HostedManager]:
     async with hosted(tmp_path) as manager:
         plugin = FakePlugin(RESOURCE, {"dev-0": FakeDevice(), "dev-1": FakeDevice()})
-        await plugin.start(manager.plugin_dir)
-        await plugin.register()
-        await manager.until(lambda: manager.available(RESOURCE) == 2)
+        await manager.register(plugin)
         yield manager
         # a failed test must not block the last write
         for gate in gates:

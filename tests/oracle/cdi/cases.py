@@ -52,45 +52,19 @@ def edited(edits: str) -> Case:
 _BLOCK: Final = "cdiVersion: 0.6.0\nkind: vendor.com/class\ndevices:\n"
 _KINDS: Final = (
     *("v/c", "vendor.com/class", "a_b/c_d", "V.e-n/c-l.a_s", "v1/c1"),
-    *(
-        "vendor.com",
-        "/class",
-        "vendor.com/",
-        "1v/c",
-        "v/1c",
-        "v_/c",
-        "v/c_",
-        "v./c",
-        "v/c.",
-        "v c/c",
-        "v/c/d",
-        "v/c=d",
-        "é/c",
-        "",
-    ),
+    *("vendor.com", "/class", "vendor.com/", "1v/c", "v/1c", "v_/c", "v/c_", "v./c", "v/c."),
+    *("v c/c", "v/c/d", "v/c=d", "é/c", ""),
 )
 _NAMES: Final = (
-    *(
-        "a",
-        "0",
-        "GPU-0a1b",
-        "a:b",
-        "a_b.c-d:e",
-        "MIG-1/2",
-        "-a",
-        "a-",
-        ":a",
-        "a:",
-        "a b",
-        "a=b",
-        "é",
-        "a\n",
-        "",
-        "A" * 300,
-    ),
-    *(1, 1.5, True, None),
+    *("a", "0", "GPU-0a1b", "a:b", "a_b.c-d:e", "MIG-1/2", "-a", "a-", ":a", "a:"),
+    *("a b", "a=b", "é", "a\n", "", "A" * 300, 1, 1.5, True, None),
 )
-
+_HOOKS: Final = (
+    *("prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop"),
+    *("preStart", ""),
+)
+_TYPED_MOUNT: Final = {"hostPath": "/a", "containerPath": "/b", "type": "bind"}
+_MOVED_NODE: Final = {"path": "/a", "hostPath": "/b"}
 _VARIABLES: Final[tuple[Any, ...]] = ("A=", "A=b=c", "=b", "A", "", 1, None, [])
 
 CASES: Final[Mapping[str, Case]] = {
@@ -218,17 +192,9 @@ CASES: Final[Mapping[str, Case]] = {
         f"version {each!r}": versioned(each)
         for each in ("0.1.0", "0.2.0", "0.3.0", "v0.3.0", "1.0.0", "v1.1.0", "vv1.1.0", "1.2.0", "1.1", 1.0, "", None)
     },
-    "0.3.0 with a mount's type": versioned(
-        "0.3.0", device(mounts=[{"hostPath": "/a", "containerPath": "/b", "type": "bind"}])
-    ),
-    "0.4.0 with a mount's type": versioned(
-        "0.4.0", device(mounts=[{"hostPath": "/a", "containerPath": "/b", "type": "bind"}])
-    ),
-    "0.4.0 with a host path": versioned("0.4.0", device(deviceNodes=[{"path": "/a", "hostPath": "/b"}])),
-    "0.5.0 with a host path": versioned("0.5.0", device(deviceNodes=[{"path": "/a", "hostPath": "/b"}])),
-    "0.4.0 with a host path for all": versioned(
-        "0.4.0", containerEdits={"deviceNodes": [{"path": "/a", "hostPath": "/b"}]}
-    ),
+    **{f"{each} with a mount's type": versioned(each, device(mounts=[_TYPED_MOUNT])) for each in ("0.3.0", "0.4.0")},
+    **{f"{each} with a host path": versioned(each, device(deviceNodes=[_MOVED_NODE])) for each in ("0.4.0", "0.5.0")},
+    "0.4.0 with a host path for all": versioned("0.4.0", containerEdits={"deviceNodes": [_MOVED_NODE]}),
     "0.4.0 with a name that begins with a digit": versioned("0.4.0", device("0")),
     "0.5.0 with a name that begins with a digit": versioned("0.5.0", device("0")),
     "0.5.0 with annotations": versioned("0.5.0", annotations={"a": "b"}),
@@ -269,19 +235,7 @@ CASES: Final[Mapping[str, Case]] = {
     "no number": edited("deviceNodes: [{path: /dev/x, major: _1}]"),
     "a node without a path": alone(deviceNodes=[{"hostPath": "/dev/x"}]),
     "a node that is a text": alone(deviceNodes=["/dev/x"]),
-    **{
-        f"hook {each!r}": alone(hooks=[{"hookName": each, "path": "/x"}])
-        for each in (
-            "prestart",
-            "createRuntime",
-            "createContainer",
-            "startContainer",
-            "poststart",
-            "poststop",
-            "preStart",
-            "",
-        )
-    },
+    **{f"hook {each!r}": alone(hooks=[{"hookName": each, "path": "/x"}]) for each in _HOOKS},
     "a hook without a path": alone(hooks=[{"hookName": "prestart"}]),
     "a hook with a bad variable": alone(hooks=[{"hookName": "prestart", "path": "/x", "env": ["A"]}]),
     "a hook with odd arguments": alone(

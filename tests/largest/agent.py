@@ -68,12 +68,10 @@ async def pods_of_a_node(folder: Path) -> AsyncIterator[None]:
         found = [from_api(each) for each in objects]
         await beat()
         node.manager.pod_events.synced(found, node.now)
-        node.carry_out()
-        await node.settle()
+        await node.follow()
     assert len(node.manager.book.by_pod) == len(few + most)
     node.manager.pod_events.synced([], node.now)
-    node.carry_out()
-    await node.settle()
+    await node.follow()
 
 
 def _pods(name: str, count: int, containers: int, resource_name: str) -> list[PodObject]:
@@ -94,8 +92,7 @@ async def cordons_of_a_resource(folder: Path) -> AsyncIterator[None]:
     for cordons in (some, {"*": Cordon()}, {}):
         await beat()
         node.manager.table.cordoned(NAME, "uid", cordons)
-        node.carry_out()
-        await node.settle()
+        await node.follow()
 
 
 async def configurations_of_a_node(folder: Path) -> AsyncIterator[None]:
@@ -134,8 +131,7 @@ async def containers_of_a_runtime(folder: Path) -> AsyncIterator[None]:
     shown, running = found.sandboxes, found.containers
     await beat()
     events.synchronized(shown, running, node.now)
-    node.carry_out()
-    await node.settle()
+    await node.follow()
     for sandbox, container in zip(shown, running, strict=False):
         await beat()
         injection.decide(sandbox, container.name, container.env)
@@ -171,9 +167,7 @@ async def environments_of_a_runtime(folder: Path) -> AsyncIterator[None]:
 async def pod_resources_of_a_node(folder: Path) -> AsyncIterator[None]:
     node = Node()
     node.plugin(many())
-    node.manager.pod_events.seen(pod("a", UNITS), node.now)
-    node.carry_out()
-    await node.settle()
+    await node.seen(pod("a", UNITS))
     yield
     guard = pod_resources._CallGuard(lambda: 0.0, lambda: True)
     lister, alpha = pod_resources._Lister(node.manager, guard), pod_resources._AlphaLister(node.manager, guard)

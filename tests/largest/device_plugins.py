@@ -1,6 +1,5 @@
 """The largest lists of device plugins, and pods that ask for the most of their devices; see agent.py."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
@@ -13,7 +12,7 @@ from nodedevice_agent.devicemanager.resources.same_devices import MOST_KINDS
 from nodedevice_agent.deviceplugin.connection import MAX_ALLOCATION_BYTES, PluginConnection
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
-from tests.e2e.real_node.device_plugins import event_loop
+from tests.e2e.real_node.device_plugins import call_in, event_loop
 from tests.fakes.plugin import FakeDevice, FakePlugin
 from tests.largest.node import MANY, NAME, NAMES, UNITS, Node, beat, many, parts, pod
 
@@ -32,12 +31,10 @@ async def lists_of_devices(folder: Path) -> AsyncIterator[None]:
     await node.settle()
     for seconds in (60.0, 400.0):
         node.manager.tick(node.now + seconds)
-        node.carry_out()
-        await node.settle()
+        await node.follow()
         if seconds == 60.0:
             node.manager.table.disconnected(NAME, 1, node.now + seconds)
-            node.carry_out()
-            await node.settle()
+            await node.follow()
 
 
 async def lists_of_physical_devices(folder: Path) -> AsyncIterator[None]:
@@ -56,8 +53,7 @@ async def lists_of_physical_devices(folder: Path) -> AsyncIterator[None]:
         await node.settle()
         node.lists(whole, "b.example/gpu", 2)
     node.manager.table.cordoned("a.example/memory", "uid", {"GPU-00001": Cordon()})
-    node.carry_out()
-    await node.settle()
+    await node.follow()
 
 
 async def lists_of_built_in_plugins(folder: Path) -> AsyncIterator[None]:
@@ -72,8 +68,7 @@ async def lists_of_built_in_plugins(folder: Path) -> AsyncIterator[None]:
     node.manager.containers_changed("other")
     node.carry_out()
     node.manager.tick(node.now + 20)
-    node.carry_out()
-    await node.settle()
+    await node.follow()
 
 
 def _file(index: int) -> Device:
@@ -96,8 +91,7 @@ async def names_of_a_node(folder: Path) -> AsyncIterator[None]:
         node.manager.table.disconnected(f"example.com/r{number}", number + 1, node.now)
         node.carry_out()
     node.manager.tick(node.now + 400)
-    node.carry_out()
-    await node.settle()
+    await node.follow()
 
 
 async def devices_of_a_pod(folder: Path) -> AsyncIterator[None]:
@@ -107,15 +101,12 @@ async def devices_of_a_pod(folder: Path) -> AsyncIterator[None]:
     yield
     for asked in (pod("a", UNITS), pod("b", *[64] * 3)):
         await beat()
-        node.manager.pod_events.seen(asked, node.now)
-        node.carry_out()
-        await node.settle()
+        await node.seen(asked)
         assert node.manager.book.of_pod(asked.uid)
     for uid in ("a", "b"):
         await beat()
         node.manager.pod_events.gone(uid, node.now)
-        node.carry_out()
-        await node.settle()
+        await node.follow()
 
 
 async def parts_of_a_pod(folder: Path) -> AsyncIterator[None]:
@@ -147,27 +138,21 @@ async def near_devices_of_a_pod(folder: Path) -> AsyncIterator[None]:
         (short, pod("d", *[1] * 200)),
     ):
         await beat()
-        node.manager.pod_events.seen(asked, node.now)
-        node.carry_out()
-        await node.settle()
+        await node.seen(asked)
 
 
 async def calls_of_a_plugin(folder: Path) -> AsyncIterator[None]:
     """Over its socket: what a call to it takes, and its answer."""
     devices, most = many(), "x" * (MAX_ALLOCATION_BYTES - 64)
     with event_loop() as loop:
-
-        def call(coroutine: object) -> None:
-            asyncio.run_coroutine_threadsafe(coroutine, loop).result(60)  # type: ignore[arg-type]
-
         plugin = FakePlugin(NAME, {"d": FakeDevice()}, preferred_available=True, pre_start_required=True)
         plugin.knobs.allocate_answer = lambda ids: api_pb2.ContainerAllocateResponse(envs={"A": most})
         plugin.knobs.preferred_answer = devices.ids[:UNITS]
-        call(plugin.start(folder))
+        call_in(loop, plugin.start(folder))
         connection = await PluginConnection.open(NAME, plugin.socket_path)
         yield
         await connection.preferred(devices.ids, (), UNITS)
         await connection.allocate(devices.ids[:UNITS])
         await connection.pre_start(devices.ids[:UNITS])
         await connection.aclose()
-        call(plugin.stop())
+        call_in(loop, plugin.stop())

@@ -1,7 +1,7 @@
 """The largest request that kube-scheduler may send to the extender, and the largest events; see agent.py."""
 
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,10 +15,8 @@ from nodedevice_operator.extender.pods_api import PodsApi
 from nodedevice_operator.extender.verbs import Verbs
 
 from tests.fakes.operator.collaborators import open_fence
-from tests.largest.node import beat
+from tests.largest.node import Scenario, beat
 from tests.unit.operator.extender.fleets import MEM, needs, node, pod
-
-Scenario = Callable[[Path], AsyncIterator[None]]
 
 NODES: Final = 5000
 _GPUS: Final = (20,) * 8

@@ -51,7 +51,7 @@ async def devices_given_out_by_the_kubelet(folder: Path) -> AsyncIterator[None]:
     reader = KubeletReader(directory, served.pods)
     subscribers = (
         AttributionFeed(directory, host, lambda: None),
-        Observer(reader, served, _ignore, cast(Any, None)),
+        Observer(reader, served, lambda name: None, cast(Any, None)),
     )
     readings = [_held(0), _held(1), PodReading(Checkpoint(), (), is_listed=True, devices={})]
     yield
@@ -60,10 +60,6 @@ async def devices_given_out_by_the_kubelet(folder: Path) -> AsyncIterator[None]:
             await beat()
             subscriber.pods_read(reading)
     assert not served.manager.book.by_pod
-
-
-def _ignore(resource_name: str) -> None:
-    pass
 
 
 def _held(moved: int) -> PodReading:

@@ -68,6 +68,16 @@ class Node:
         self.manager.listed(name, endpoint, devices, self.now)
         self.carry_out()
 
+    async def seen(self, asked: Pod) -> None:
+        """The pod is there, and has what it can have."""
+        self.manager.pod_events.seen(asked, self.now)
+        await self.follow()
+
+    async def follow(self) -> None:
+        """After an event, until nothing more follows from it."""
+        self.carry_out()
+        await self.settle()
+
     async def settle(self, most: int = 10_000) -> None:
         """Publish what has changed, answer calls, and tick where that is due at once: one thing at a time, so many at the most."""
         for _ in range(most):

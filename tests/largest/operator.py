@@ -1,7 +1,7 @@
 """The largest input that each entrance of the operator accepts, given to the code behind it; see agent.py."""
 
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -16,10 +16,8 @@ from nodedevice_operator.objects.shared_slice import MOST_DRIVERS, SharedSlice, 
 from nodedevice_operator.shared_slices import MOST_SLICES, SHARED_SLICES, SliceStore
 
 from tests.fakes.operator.operator_model import node_device
-from tests.largest.node import beat
+from tests.largest.node import Scenario, beat
 from tests.unit.operator.reconcile.bench import held, new_bench
-
-Scenario = Callable[[Path], AsyncIterator[None]]
 
 # What the API server stores of one object.
 _MOST_OBJECT_BYTES: Final = 1_500_000
@@ -163,9 +161,4 @@ def _pod() -> dict[str, Any]:
     }
 
 
-SCENARIOS: Final[tuple[Scenario, ...]] = (
-    events_of_watches,
-    pages_of_lists,
-    slices_of_no_node,
-    a_node_of_many_objects,
-)
+SCENARIOS: Final[tuple[Scenario, ...]] = (events_of_watches, pages_of_lists, slices_of_no_node, a_node_of_many_objects)

@@ -2,14 +2,13 @@
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Final
 
 from tests.fakes.turns import Meter, Turns, turns
 from tests.largest import agent, extender, operator
+from tests.largest.node import Scenario
 
-Scenario = Callable[[Path], AsyncIterator[None]]
 PROGRAMS: Final[dict[str, tuple[Scenario, ...]]] = {
     "agent": agent.SCENARIOS,
     "operator": operator.SCENARIOS,

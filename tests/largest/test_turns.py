@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.turns import Lines
-from tests.largest.run import PROGRAMS, Scenario, longest_turn
+from tests.largest.node import Scenario
+from tests.largest.run import PROGRAMS, longest_turn
 
 # Some 50 ms. The largest list of devices is 114,688: more than three lines for each are too many.
 MOST_LINES = 450_000

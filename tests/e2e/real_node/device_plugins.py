@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
@@ -23,6 +23,8 @@ from tests.fakes.plugin_process import run_until_stopped
 # Harmless to open, and refused by a container's device cgroup unless given.
 _CANDIDATES = ("fuse", "loop-control", "btrfs-control", "autofs", *(f"loop{number}" for number in range(8)))
 _CALL_SECONDS = 60.0
+T = TypeVar("T")
+Answer = Callable[[Sequence[str]], api_pb2.ContainerAllocateResponse]
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,13 @@ def device_files() -> list[DeviceFile]:
     return found
 
 
+def make_device_file(path: str | Path, number: str) -> None:
+    """With the number of another one; root's alone."""
+    kind, major, minor = number.split(":")
+    mode = stat.S_IFBLK if kind == "b" else stat.S_IFCHR
+    os.mknod(path, mode | 0o600, os.makedev(int(major), int(minor)))
+
+
 @dataclass(frozen=True)
 class Kind:
     """A resource: its devices by ID, and with which permissions they are given. cdi: by name of a CDI device instead."""
@@ -65,7 +74,7 @@ class Kind:
     def env(self) -> str:
         return f"GIVEN_{self.name.upper()}"
 
-    def answer(self, folder: Path) -> Callable[[Sequence[str]], api_pb2.ContainerAllocateResponse]:
+    def answer(self, folder: Path) -> Answer:
         """What Allocate answers. folder: of the files that are mounted, seen from the node."""
         return lambda ids: self._by_cdi(ids) if self.cdi else self._plain(ids, folder)
 
@@ -136,6 +145,11 @@ def event_loop() -> Iterator[asyncio.AbstractEventLoop]:
         loop.close()
 
 
+def call_in(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T]) -> T:
+    """Its result, from another thread than the loop's."""
+    return asyncio.run_coroutine_threadsafe(coroutine, loop).result(_CALL_SECONDS)
+
+
 class Plugins:
     """The plugins of one node, served in `loop`; they register again whenever the directory's owner comes back.
 
@@ -166,14 +180,14 @@ class Plugins:
     def start(self) -> None:
         """Serve and register; from now on again whenever it has to be."""
         self._plugin_dir.mkdir(parents=True, exist_ok=True)
-        self._call(self._start())
+        call_in(self._loop, self._start())
 
     def stop(self) -> None:
         """End in order. Not started: nothing happens."""
-        self._call(self._stop())
+        call_in(self._loop, self._stop())
 
     def set_health(self, resource: str, device_id: str, healthy: bool) -> None:
-        self._call(self.by_resource[resource].set_health(device_id, healthy))
+        call_in(self._loop, self.by_resource[resource].set_health(device_id, healthy))
 
     async def _start(self) -> None:
         plugins = self.by_resource.values()
@@ -184,9 +198,6 @@ class Plugins:
             task.cancel()
         await asyncio.gather(*self._serving, return_exceptions=True)
         self._serving = []
-
-    def _call(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(_CALL_SECONDS)
 
     def __enter__(self) -> Self:
         self.start()

@@ -74,19 +74,31 @@ class Mad:
         return ""
 
 
+def invented(number: int) -> str:
+    return f"mad.example.com/r{number:04}"
+
+
+def make(client: Client, node: str, uid: str, number: int) -> None:
+    """Make a NodeDevice of an invented name, without a status."""
+    body = agent_objects.node_device(node, invented(number), uid)
+    client.apply(NodeDevice.from_dict(body), field_manager=names.AGENT_FIELD_MANAGER, force=True)
+
+
+def large(number: int) -> dict[str, Any]:
+    """A status that is as large as it may be, in one of two ways."""
+    return (many_short_ids, many_broken_devices)[number % 2]()
+
+
 def token(client: Client, node: str, uid: str, other: str) -> Mad:
     """Of one node's agent, over several connections: NodeDevices that are as large as may be, of invented names; lists of all that
     it may read; and what it may not, such as a status of another node, or to delete its own. uid: the Node's.
     """
 
     def write(number: int) -> None:
-        resource = f"mad.example.com/r{number % _NAMES:04}"
         if number < _NAMES:
-            body = agent_objects.node_device(node, resource, uid)
-            client.apply(NodeDevice.from_dict(body), field_manager=names.AGENT_FIELD_MANAGER, force=True)
-        shapes = (many_short_ids, many_broken_devices)
-        status = shapes[number // _BIG % 2]() if number % _BIG == 0 else many_words(number)
-        apply_status(client, node_device_name(node, resource), status)
+            make(client, node, uid, number)
+        status = large(number // _BIG) if number % _BIG == 0 else many_words(number)
+        apply_status(client, node_device_name(node, invented(number % _NAMES)), status)
 
     def read(number: int) -> None:
         for _ in client.list(NodeDevice):
@@ -96,7 +108,7 @@ def token(client: Client, node: str, uid: str, other: str) -> Mad:
 
     def end(number: int) -> None:
         # one that was written
-        client.delete(NodeDevice, node_device_name(node, f"mad.example.com/r{number // 8 * 8 % _NAMES:04}"))
+        client.delete(NodeDevice, node_device_name(node, invented(number // 8 * 8 % _NAMES)))
 
     def intrude(number: int) -> None:
         apply_status(client, node_device_name(other, "chaos.example.com/gpu"), {"total": 0, "conditions": []})

@@ -21,7 +21,7 @@ from nodedevice_agent.plugins.simulated import control
 from nodedevice_api.names import Condition, node_device_name
 
 from tests.cluster.api import NO_ANSWER, ApiError, Node, NodeDevice
-from tests.cluster.cluster import a_pod
+from tests.cluster.cluster import Cluster, a_pod
 from tests.cluster.control_plane.control_plane import ControlPlane
 from tests.cluster.errors import ComponentError
 from tests.cluster.local.stack import NODE_A, NODE_B, Program, Stack
@@ -35,6 +35,8 @@ from tests.robustness.chaos.witness import Witness
 RESOURCE = "chaos.example.com/gpu"
 DEVICES = 8
 PODS = 3
+# of both nodes
+PLUGINS = {node: {"simulated": [{"resourceName": RESOURCE, "count": DEVICES}]} for node in (NODE_A, NODE_B)}
 RIGHT_SECONDS = 2.0
 # What an API server that starts asks of clients that come before it serves their paths (Retry-After): so long they may be deaf.
 _API_ASKS_SECONDS = 5.0
@@ -72,22 +74,11 @@ class Siege:
     @classmethod
     def start(cls, folder: Path) -> Self:
         """Bring all of it up."""
-        plugins = {node: {"simulated": [{"resourceName": RESOURCE, "count": DEVICES}]} for node in (NODE_A, NODE_B)}
         with ExitStack() as undo:
-            stack = undo.enter_context(Stack.start(folder, plugins=plugins))
-            programs = {"operator": stack.operator, **stack.agents}
-            assert isinstance(stack.control_plane, ControlPlane)
-            admin = stack.control_plane.admin_kubeconfig
-            certificate = stack.control_plane.authority.server("fault-proxy")
-            proxies = {name: undo.enter_context(FaultProxy(admin, certificate)) for name in programs}
-            for name, program in programs.items():
-                lead_through(proxies[name], program)
-            stack.control_plane.add_namespace("chaos")
-            for node in (NODE_A, NODE_B):
-                for number in range(PODS):
-                    pod = a_pod(f"{node}-{number}", "chaos", {RESOURCE: 1}, node)
-                    stack.control_plane.kubectl("create", "-f", "-", stdin=yaml.safe_dump(pod))
-            witness = Witness(admin, RESOURCE, {NODE_A: PODS, NODE_B: PODS})
+            stack = undo.enter_context(Stack.start(folder, plugins=PLUGINS))
+            proxies = through_proxies(stack, undo)
+            make_pods(stack.control_plane, NODE_A, NODE_B)
+            witness = Witness(stack.control_plane.admin_kubeconfig, RESOURCE, {NODE_A: PODS, NODE_B: PODS})
             siege = cls(stack, proxies, witness)
             siege._wait("every pod holds its device", siege._are_pods_served, _CALM_SECONDS)
             siege.calm_down("the start")
@@ -279,8 +270,7 @@ class Siege:
         return all(self._status(node).get("allocated") == PODS for node in self.nodes)
 
     def _status(self, node: str) -> dict[str, Any]:
-        found: Any = self._stack.control_plane.client.get(NodeDevice, node_device_name(node, RESOURCE))
-        return dict(found.status or {})
+        return status_of(self._stack.control_plane, node)
 
     def _wait(self, what: str, is_so: Callable[[], bool], seconds: float) -> None:
         try:
@@ -311,22 +301,41 @@ class Siege:
         self._undo.close()
 
 
-def are_served(cluster: ControlPlane, resource: str, devices: int, condition: str) -> bool:
-    """Whether each of both nodes has so many devices, and says so by that condition."""
+def through_proxies(stack: Stack, opened: ExitStack) -> dict[str, FaultProxy]:
+    """Restart each program so that it reaches the API server through a proxy of its own. Returns these by program."""
+    cluster, programs = stack.control_plane, {"operator": stack.operator, **stack.agents}
+    assert isinstance(cluster, ControlPlane)
+    certificate = cluster.authority.server("fault-proxy")
+    proxies = {name: opened.enter_context(FaultProxy(cluster.admin_kubeconfig, certificate)) for name in programs}
+    for name, program in programs.items():
+        proxies[name].lead(program.folder / "kubeconfig")
+        program.process.kill()
+        program.process.start()
+    return proxies
+
+
+def make_pods(cluster: Cluster, *nodes: str) -> None:
+    """On each node PODS, which ask for a device each."""
+    cluster.add_namespace("chaos")
+    pods = (a_pod(f"{node}-{number}", "chaos", {RESOURCE: 1}, node) for node in nodes for number in range(PODS))
+    for pod in pods:
+        cluster.kubectl("create", "-f", "-", stdin=yaml.safe_dump(pod))
+
+
+def status_of(cluster: Cluster, node: str) -> dict[str, Any]:
+    """Of the NodeDevice; empty where it has none."""
+    found: Any = cluster.client.get(NodeDevice, node_device_name(node, RESOURCE))
+    return dict(found.status or {})
+
+
+def are_served(cluster: Cluster, condition: str) -> bool:
+    """Whether each of both nodes has all devices, and says so by that condition."""
     for name in (NODE_A, NODE_B):
         node: Any = cluster.client.get(Node, name)
-        found: Any = cluster.client.get(NodeDevice, node_device_name(name, resource))
-        conditions = {each["type"]: each["status"] for each in found.status.get("conditions", [])}
-        if node.status.capacity.get(resource) != str(devices) or conditions.get(condition) != "True":
+        conditions = {each["type"]: each["status"] for each in status_of(cluster, name).get("conditions", [])}
+        if node.status.capacity.get(RESOURCE) != str(DEVICES) or conditions.get(condition) != "True":
             return False
     return True
-
-
-def lead_through(proxy: FaultProxy, program: Program) -> None:
-    """Restart a program so that it reaches the API server through a proxy."""
-    proxy.lead(program.folder / "kubeconfig")
-    program.process.kill()
-    program.process.start()
 
 
 def _missing(program: Program) -> str:

@@ -19,27 +19,24 @@ from typing import Any, Self
 import pytest
 import yaml
 from nodedevice_agent.nri.ttrpc import CallFailed
-from nodedevice_api.names import Condition, node_device_name
+from nodedevice_api.names import Condition
 from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 
 from hack.bench.operator.counts import peak_rss_mib
 from tests.cluster.accounts import client_of_pod
-from tests.cluster.api import Node, NodeDevice, Pod
+from tests.cluster.api import Node, Pod
 from tests.cluster.chart import SYSTEM_NAMESPACE
-from tests.cluster.cluster import a_pod
 from tests.cluster.control_plane.control_plane import ControlPlane
 from tests.cluster.local.stack import NODE_A, NODE_B, Program, Stack
-from tests.e2e.real_node.device_plugins import event_loop
+from tests.e2e.real_node.device_plugins import call_in, event_loop
 from tests.fakes.fault_proxy import FaultProxy
 from tests.fakes.hostile_lists import hostile_lists
 from tests.fakes.nri_runtime import FakeRuntime, PluginConnection
 from tests.robustness.chaos import mad
-from tests.robustness.chaos.siege import are_served, lead_through
+from tests.robustness.chaos.siege import PLUGINS, PODS, RESOURCE, are_served, make_pods, status_of, through_proxies
 from tests.robustness.chaos.witness import Witness
 
 SECONDS = float(os.environ.get("CHAOS_MAD_SECONDS", "15"))
-RESOURCE = "chaos.example.com/gpu"
-DEVICES, PODS = 8, 3
 # of the mad plugin: names, and devices of each
 _NAMES, _LISTED = 20, 14_000
 _SLOW = (1.0, 2.9, 2.0, 3.0, 1.5, 2.4)
@@ -111,31 +108,21 @@ class Site:
 
     @classmethod
     def start(cls, folder: Path, opened: ExitStack) -> Self:
-        plugins = {node: {"simulated": [{"resourceName": RESOURCE, "count": DEVICES}]} for node in (NODE_A, NODE_B)}
-        stack = opened.enter_context(Stack.start(folder, plugins=plugins))
-        cluster = stack.control_plane
-        assert isinstance(cluster, ControlPlane)
+        stack = opened.enter_context(Stack.start(folder, plugins=PLUGINS))
         loop = opened.enter_context(event_loop())
         agent = stack.agents[NODE_A]
         agent.process.kill()
         _with_runtime(agent)
         runtime = FakeRuntime(agent.folder / "nri.sock")
-        _call(loop, runtime.__aenter__())
-        opened.callback(lambda: _call(loop, runtime.__aexit__()))
-        certificate = cluster.authority.server("fault-proxy")
-        programs = {"operator": stack.operator, **stack.agents}
-        proxies = {name: opened.enter_context(FaultProxy(cluster.admin_kubeconfig, certificate)) for name in programs}
-        for name, program in programs.items():
-            lead_through(proxies[name], program)
-        containers = Containers(_call(loop, runtime.plugin()))
-        cluster.add_namespace("chaos")
-        for number in range(PODS):
-            pod = a_pod(f"held-{number}", "chaos", {RESOURCE: 1}, NODE_A)
-            cluster.kubectl("create", "-f", "-", stdin=yaml.safe_dump(pod))
-        stack.wait_for("pods hold their devices", lambda: _allocated(stack) == PODS)
-        for made in cluster.client.list(Pod, namespace="chaos"):
+        call_in(loop, runtime.__aenter__())
+        opened.callback(lambda: call_in(loop, runtime.__aexit__()))
+        proxies = through_proxies(stack, opened)
+        containers = Containers(call_in(loop, runtime.plugin()))
+        make_pods(stack.control_plane, NODE_A)
+        stack.wait_for("pods hold their devices", lambda: status_of(stack.control_plane, NODE_A)["allocated"] == PODS)
+        for made in stack.control_plane.client.list(Pod, namespace="chaos"):
             uid = str(made.metadata.uid)
-            containers.held[uid] = _call(loop, containers.first(uid))
+            containers.held[uid] = call_in(loop, containers.first(uid))
         assert len(set(containers.held.values())) == PODS, "each has a device of its own"
         work = asyncio.run_coroutine_threadsafe(containers.work(), loop)
         opened.callback(work.cancel)
@@ -188,11 +175,7 @@ def test_all_gone_mad_at_once_cost_no_container_and_no_capacity(site: Site) -> N
         site.speed_up()
         began = time.monotonic()
         cluster.kubectl("delete", "nodedeviceconfig", "mad", "--wait=false", check=False)
-        site.stack.wait_for(
-            "both nodes are right",
-            lambda: are_served(site.cluster, RESOURCE, DEVICES, Condition.ADVERTISED),
-            _CALM_SECONDS,
-        )
+        site.stack.wait_for("both nodes are right", lambda: are_served(cluster, Condition.ADVERTISED), _CALM_SECONDS)
         print("", *parties, sep="\n")
         print(f"{len(seconds)} containers: p50 {1000 * statistics.median(seconds):.0f} ms, most {max(seconds):.2f} s")
         print(f"right {time.monotonic() - began:.1f} s after the end; {witness.seen} Nodes seen")
@@ -211,12 +194,3 @@ def _with_runtime(agent: Program) -> None:
     path = agent.folder / "agent.yaml"
     settings = yaml.safe_load(path.read_text())
     path.write_text(yaml.safe_dump({**settings, "runtime": "nri", "advertiseWithoutInjection": False}))
-
-
-def _allocated(stack: Stack) -> int:
-    found: Any = stack.control_plane.client.get(NodeDevice, node_device_name(NODE_A, RESOURCE))
-    return int((found.status or {}).get("allocated", 0))
-
-
-def _call(loop: asyncio.AbstractEventLoop, coroutine: Any) -> Any:
-    return asyncio.run_coroutine_threadsafe(coroutine, loop).result(60)

@@ -40,15 +40,10 @@ def test_capacity_is_right_whenever_it_is_calm() -> None:
 NODES = ("node-a", "node-b")
 
 
-def test_equal_seeds_are_equal_rounds() -> None:
-    first, again, other = (list(islice(schedule.rounds(seed, NODES), 20)) for seed in (1, 1, 2))
-    assert first == again
-    assert first != other
-
-
 @pytest.mark.parametrize("seed", range(5))
-def test_a_short_run_sees_everything(seed: int) -> None:
-    first = list(islice(schedule.rounds(seed, NODES), 4))
+def test_a_short_run_sees_everything_and_the_same_with_the_same_seed(seed: int) -> None:
+    first, again = (list(islice(rounds(seed, NODES), 4)) for _ in range(2))
+    assert first == again
     lasting = [step.what for chosen in first for step in chosen.lasting]
     assert sorted(lasting) == sorted((*schedule.PROCESSES, *schedule.PROXIES))
     for chosen in first:

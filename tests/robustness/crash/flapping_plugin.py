@@ -1,14 +1,14 @@
 """A device plugin as a process, whose devices break, recover, vanish and come back all the time.
 
-`python -m ….flapping_plugin --plugin-dir D --resource R --count N --seed S`. On SIGUSR1 it stops: every device is
+`python -m ….flapping_plugin DIR RESOURCE DEVICES SEED`. On SIGUSR1 it stops: every device is
 listed and healthy from then on.
 """
 
-import argparse
 import asyncio
 import contextlib
 import random
 import signal
+import sys
 from pathlib import Path
 
 from tests.fakes.plugin import FakeDevice, FakePlugin
@@ -41,20 +41,14 @@ async def flap(plugin: FakePlugin, count: int, chance: random.Random, calm: asyn
     await plugin.update(all_healthy(count))
 
 
-async def main() -> None:
-    parser = argparse.ArgumentParser(description="A device plugin whose devices flap, for tests.")
-    parser.add_argument("--plugin-dir", type=Path, required=True)
-    parser.add_argument("--resource", required=True)
-    parser.add_argument("--count", type=int, required=True)
-    parser.add_argument("--seed", type=int, required=True)
-    arguments = parser.parse_args()
+async def main(plugin_dir: Path, resource: str, count: int, seed: int) -> None:
     calm = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, calm.set)
-    plugin = FakePlugin(arguments.resource, all_healthy(arguments.count))
+    plugin = FakePlugin(resource, all_healthy(count))
     async with asyncio.TaskGroup() as group:
-        group.create_task(run_until_stopped(plugin, arguments.plugin_dir))
-        group.create_task(flap(plugin, arguments.count, random.Random(arguments.seed), calm))
+        group.create_task(run_until_stopped(plugin, plugin_dir))
+        group.create_task(flap(plugin, count, random.Random(seed), calm))
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    asyncio.run(main(Path(sys.argv[1]), sys.argv[2], *map(int, sys.argv[3:])))

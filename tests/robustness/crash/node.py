@@ -125,5 +125,5 @@ class CrashNode(KilledNode):
 
 
 def _plugin(plugin_dir: Path, resource: str, count: int, seed: int) -> list[str]:
-    options = ["--plugin-dir", str(plugin_dir), "--resource", resource, "--count", str(count), "--seed", str(seed)]
-    return [sys.executable, "-m", "tests.robustness.crash.flapping_plugin", *options]
+    module = "tests.robustness.crash.flapping_plugin"
+    return [sys.executable, "-m", module, str(plugin_dir), resource, str(count), str(seed)]

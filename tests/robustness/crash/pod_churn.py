@@ -67,7 +67,7 @@ class PodChurn:
     async def alive(self) -> dict[str, Any]:
         """The pods of this node that exist and have not ended, by UID."""
         pods = self._client.list(Pod, namespace=self._namespace, fields={"spec.nodeName": self._node_name})
-        return {_uid(pod): pod async for pod in pods if not has_ended(pod)}
+        return {str(pod.metadata.uid): pod async for pod in pods if not has_ended(pod)}
 
     async def _make(self) -> None:
         name = f"{self._node_name}-{next(self._numbers)}"
@@ -92,10 +92,6 @@ class PodChurn:
         grace = self._chance.choice([0, 5])
         with _ignore_not_found():
             await self._client.delete(Pod, name, namespace=self._namespace, grace_period=grace)
-
-
-def _uid(pod: Any) -> str:
-    return str(pod.metadata.uid)
 
 
 def has_ended(pod: Any) -> bool:

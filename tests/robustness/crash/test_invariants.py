@@ -75,7 +75,7 @@ RIGHT = {
     "a met need": list(unmet([(MAIN, 1)], holdings(p="a"))),
     "units of one GPU": placed("GPU-a-0", "GPU-a-1"),
     "a directory": lacking(b"", "p", "p_main"),
-    "a directory that is not answered for yet": lacking(None, "p"),
+    "a directory before there is a response": lacking(None, "p"),
     "no directory of a pod that has ended": lacking(b"", "q"),
 }
 

@@ -1,6 +1,8 @@
 """What each step does on the made-up host. A function returns what it did, or nothing where it cannot be done now."""
 
 import random
+from collections.abc import Sequence
+from typing import TypeVar
 
 from tests.robustness.host.faults import UNRELATED
 from tests.robustness.host.hardware import FUSE
@@ -9,6 +11,7 @@ from tests.robustness.host.referee.referee import Referee
 from tests.robustness.host.world import FOREIGN, World
 
 _MAX_PODS, _MAX_STICKS = 8, 9
+_T = TypeVar("_T")
 
 
 def plug(world: World, referee: Referee, draw: random.Random) -> str:
@@ -23,20 +26,16 @@ def plug(world: World, referee: Referee, draw: random.Random) -> str:
 
 
 def unplug(world: World, referee: Referee, draw: random.Random) -> str:
-    plugged = world.host.plugged()
-    if not plugged:
+    if (stick := _drawn(draw, world.host.plugged())) is None:
         return ""
-    stick = draw.choice(plugged)
     world.host.unplug(stick)
     return f"unplug {stick.name}"
 
 
 def replug(world: World, referee: Referee, draw: random.Random) -> str:
     """Elsewhere, or where it was; others may have taken its numbers meanwhile."""
-    plugged = world.host.plugged()
-    if not plugged:
+    if (stick := _drawn(draw, world.host.plugged())) is None:
         return ""
-    stick = draw.choice(plugged)
     port = stick.port
     world.host.unplug(stick)
     if draw.random() < 0.5:
@@ -61,10 +60,8 @@ def power_loss(world: World, referee: Referee, draw: random.Random) -> str:
 
 
 def firmware(world: World, referee: Referee, draw: random.Random) -> str:
-    found = [stick for stick in world.host.plugged() if len(stick.modes) > 1]
-    if not found:
+    if (stick := _drawn(draw, [stick for stick in world.host.plugged() if len(stick.modes) > 1])) is None:
         return ""
-    stick = draw.choice(found)
     world.host.switch(stick, draw.randrange(len(stick.modes)))
     return f"firmware of {stick.name} is now {stick.identity}: {_files(stick.nodes)}"
 
@@ -77,7 +74,7 @@ def rebind(world: World, referee: Referee, draw: random.Random) -> str:
 
 def reboot(world: World, referee: Referee, draw: random.Random) -> str:
     _kill(world, referee, draw)
-    world.reboot(draw, is_saved=False)
+    world.reboot(draw)
     return f"reboot: {', '.join(f'{s.name} {_files(s.nodes)}' for s in world.host.plugged())}"
 
 
@@ -89,13 +86,12 @@ def edit(world: World, referee: Referee, draw: random.Random) -> str:
 def _kill(world: World, referee: Referee, draw: random.Random) -> bool:
     """Returns whether the last checkpoint had just been written."""
     is_saved = draw.random() < 0.5
-    agent = world.agent
+    agent, world.agent = world.agent, None
     if agent is not None:
         if is_saved:
             agent.save()
         if not agent.is_saved:
             referee.agent_killed(agent.saved_keys)
-    world.kill_agent(is_saved=False)
     return is_saved
 
 
@@ -118,9 +114,8 @@ def start_agent(world: World, referee: Referee, draw: random.Random) -> str:
 
 
 def kill_plugin(world: World, referee: Referee, draw: random.Random) -> str:
-    if world.agent is None or not world.agent.plugins:
+    if world.agent is None or (name := _drawn(draw, sorted(world.agent.plugins))) is None:
         return ""
-    name = draw.choice(sorted(world.agent.plugins))
     world.stop_plugin(name)
     if draw.random() < 0.5:
         world.start_plugin(name)
@@ -132,9 +127,8 @@ def start_plugin(world: World, referee: Referee, draw: random.Random) -> str:
     if world.agent is None:
         return ""
     stopped = [each.name for each in world.config.resources if each.name not in world.agent.plugins]
-    if not stopped:
+    if (name := _drawn(draw, stopped)) is None:
         return ""
-    name = draw.choice(stopped)
     world.start_plugin(name)
     return f"plugin {name} started"
 
@@ -158,9 +152,8 @@ def create_pod(world: World, referee: Referee, draw: random.Random) -> str:
 
 
 def delete_pod(world: World, referee: Referee, draw: random.Random) -> str:
-    if not world.pods:
+    if (uid := _drawn(draw, sorted(world.pods))) is None:
         return ""
-    uid = draw.choice(sorted(world.pods))
     if draw.random() < 0.7:
         for instance in [i for i in world.instances.values() if i.pod_uid == uid]:
             world.end_container(instance)
@@ -179,18 +172,16 @@ def start_container(world: World, referee: Referee, draw: random.Random) -> str:
 
 
 def end_container(world: World, referee: Referee, draw: random.Random) -> str:
-    if not world.instances:
+    if (instance := _drawn(draw, [*world.instances.values()])) is None:
         return ""
-    instance = world.instances[draw.choice(list(world.instances))]
     world.end_container(instance)
     return f"end {instance.shown.id}"
 
 
 def restart_container(world: World, referee: Referee, draw: random.Random) -> str:
     found = [i for i in world.instances.values() if i.pod_uid in world.pods]
-    if not found or world.agent is None:
+    if world.agent is None or (instance := _drawn(draw, found)) is None:
         return ""
-    instance = draw.choice(found)
     world.end_container(instance)
     world.start_container(instance.pod_uid, instance.shown.name)
     return f"restart {instance.pod_uid} {instance.shown.name}{_outcome(world)}"
@@ -229,20 +220,16 @@ def recovered(world: World, referee: Referee, draw: random.Random) -> str:
 
 def broken(world: World, referee: Referee, draw: random.Random) -> str:
     """A file of a stick cannot be read."""
-    plugged = world.host.plugged()
-    if not plugged:
+    if (stick := _drawn(draw, world.host.plugged())) is None:
         return ""
-    stick = draw.choice(plugged)
     file = draw.choice(world.host.files_of(stick))
     world.host.break_file(stick, file)
     return f"{stick.name} is broken: {file}"
 
 
 def repaired(world: World, referee: Referee, draw: random.Random) -> str:
-    broken = [stick for stick in world.host.plugged() if stick.broken]
-    if not broken:
+    if (stick := _drawn(draw, [stick for stick in world.host.plugged() if stick.broken])) is None:
         return ""
-    stick = draw.choice(broken)
     world.host.repair(stick)
     return f"{stick.name} is no longer broken"
 
@@ -251,17 +238,16 @@ def cordon(world: World, referee: Referee, draw: random.Random) -> str:
     if world.agent is None:
         return ""
     listed = [(n, i) for n in sorted(world.agent.plugins) for i in world.agent.manager.resources[n].listed.ids]
-    if not listed:
+    if (chosen := _drawn(draw, listed)) is None:
         return ""
-    name, device_id = draw.choice(listed)
+    name, device_id = chosen
     world.cordon(name, device_id)
     return f"cordon {name} {device_id}"
 
 
 def uncordon(world: World, referee: Referee, draw: random.Random) -> str:
-    if not world.cordons:
+    if (name := _drawn(draw, sorted(world.cordons))) is None:
         return ""
-    name = draw.choice(sorted(world.cordons))
     world.uncordon(name)
     return f"uncordon {name}"
 
@@ -305,6 +291,10 @@ def idle(world: World, referee: Referee, draw: random.Random) -> str:
     referee.check()
     referee.check_idle()
     return "all pods end"
+
+
+def _drawn(draw: random.Random, found: Sequence[_T]) -> _T | None:
+    return draw.choice(found) if found else None
 
 
 def _outcome(world: World) -> str:

@@ -140,12 +140,6 @@ class Host:
         self._bind(card)
         self.version += 1
 
-    def power_loss(self, hub: str, draw: random.Random) -> list[Stick]:
-        """All that is in a hub leaves; returns these in the order in which they come back."""
-        lost = [stick for stick in self.plugged() if stick.port.startswith(f"{hub}.")]
-        draw.shuffle(lost)
-        return lost
-
     def reboot(self, draw: random.Random) -> None:
         """All numbers are given out again, in another order."""
         present = [(stick, stick.port) for stick in self.plugged()]

@@ -77,11 +77,11 @@ class World:
 
     # -- the agent ------------------------------------------------------------------------------------------------------------
 
-    def kill_agent(self, *, is_saved: bool) -> None:
-        """is_saved: the checkpoint had just been written."""
-        if self.agent is not None and is_saved:
-            self.agent.save()
-        self.agent = None
+    @property
+    def running_agent(self) -> Agent:
+        """Where it is known to run."""
+        assert self.agent is not None
+        return self.agent
 
     def start_agent(self, draw: random.Random) -> None:
         """It knows what its checkpoint says, the runtime's containers, and the API's pods; then its plugins register."""
@@ -139,8 +139,8 @@ class World:
             self._read_version.clear()
         return edit
 
-    def reboot(self, draw: random.Random, *, is_saved: bool) -> None:
-        self.kill_agent(is_saved=is_saved)
+    def reboot(self, draw: random.Random) -> None:
+        self.agent = None
         self.instances.clear()
         self.host.reboot(draw)
 
@@ -209,7 +209,6 @@ class World:
 
     def _create(self, sandbox: Sandbox, container: RunningContainer, grant: Grant) -> None:
         """The runtime makes the device files with the numbers of this moment."""
-        assert self.agent is not None
         assert self.started is not None
         held = self.started.held = grant.version.allocations
         wanted = [(a.resource_name, file.host_path) for a in held if a.edits for file in a.edits.devices]
@@ -226,7 +225,7 @@ class World:
             pod_uid=sandbox.uid,
         )
         numbers = {file.node.number for file in files} if len(files) == len(found) else None
-        self.started.refusal = self.agent.created(sandbox, shown, grant, numbers)
+        self.started.refusal = self.running_agent.created(sandbox, shown, grant, numbers)
         if not self.started.refusal:
             self.started.files = files
             self.instances[container.id] = Instance(sandbox, shown, files)

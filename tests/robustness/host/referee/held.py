@@ -44,8 +44,7 @@ class HeldDevices:
 
     def certainly(self, held: Held) -> Iterator[Node]:
         """Device files that are, beyond doubt, what this allocation has."""
-        assert self._world.agent is not None
-        resource = self._world.agent.manager.resources[held.allocation.resource_name]
+        resource = self._world.running_agent.manager.resources[held.allocation.resource_name]
         is_listed = are_listed(resource, held.allocation.device_ids)
         for given in held.files:
             if given.is_certain and (is_listed or is_known_by_more_than_number(self._world.host, given)):
@@ -64,8 +63,7 @@ class HeldDevices:
 
     def check(self) -> int:
         """After a step. Returns how many allocations there are. Raises Breach."""
-        assert self._world.agent is not None
-        book = {allocation.key: allocation for allocation in self._world.agent.manager.book}
+        book = {allocation.key: allocation for allocation in self._world.running_agent.manager.book}
         running = {instance.pod_uid for instance in self._world.instances.values()}
         # a list of this step may have come after what was allocated in it
         were_shared = {key for key, held in self.by_key.items() if held.is_shared}
@@ -100,8 +98,7 @@ class HeldDevices:
         # the devices of a plugin that is not built in are its own matter
         is_shared = allocation.resource_name == FOREIGN or (config is not None and config.is_for_several)
         edits = allocation.edits
-        assert self._world.agent is not None
-        resource = self._world.agent.manager.resources[allocation.resource_name]
+        resource = self._world.running_agent.manager.resources[allocation.resource_name]
         # one that left in just that step may be allocated by the list before; what it was is seen when it is back
         is_listed = are_listed(resource, allocation.device_ids)
         files = [self._given(allocation, d.host_path) for d in (edits.devices if edits and is_listed else ())]
@@ -173,17 +170,15 @@ class HeldDevices:
 
     def _follow_sharing(self, held: Held) -> None:
         """Offers that are listed under all held IDs say whether it is for several by now."""
-        assert self._world.agent is not None
         name = held.allocation.resource_name
-        config, resource = self._world.config.find(name), self._world.agent.manager.resources[name]
+        config, resource = self._world.config.find(name), self._world.running_agent.manager.resources[name]
         if config is not None and are_listed(resource, held.allocation.device_ids):
             held.is_shared = config.is_for_several
             held.was_shared = held.was_shared or held.is_shared
 
     def _follow_places(self, held: Held) -> None:
-        assert self._world.agent is not None
-        plugin = self._world.agent.plugins.get(held.allocation.resource_name)
-        resource = self._world.agent.manager.resources[held.allocation.resource_name]
+        plugin = self._world.running_agent.plugins.get(held.allocation.resource_name)
+        resource = self._world.running_agent.manager.resources[held.allocation.resource_name]
         listed = [i for i in held.allocation.device_ids if plugin is not None and i in resource.devices]
         nodes = (
             [node for i in listed for node in nodes_of(self._world, plugin, resource, i)] if plugin is not None else []

@@ -47,8 +47,7 @@ class OfferChecks:
 
     def _check_unconfirmed(self) -> None:
         """A device whose files can be read is confirmed, whatever else cannot be read."""
-        assert self._world.agent is not None
-        for name, plugin in self._world.agent.plugins.items():
+        for name, plugin in self._world.running_agent.plugins.items():
             for listed_id in plugin.source.devices.unconfirmed:
                 device = next(device for device in plugin.source.devices.latest if device.id == listed_id)
                 nodes = [self._world.host.node(path) for path, _ in device.files]
@@ -72,8 +71,7 @@ class OfferChecks:
 
     def check_idle(self) -> None:
         """No pod is there any more: each device that is not cordoned can be had, under one of its names."""
-        assert self._world.agent is not None
-        for name, resource in self._world.agent.manager.resources.items():
+        for name, resource in self._world.running_agent.manager.resources.items():
             if resource.use.holders or resource.use.reserved:
                 breach(
                     "hangs", f"no pod exists, and {name} has holders {resource.use.holders or resource.use.reserved}"

@@ -13,10 +13,9 @@ from tests.robustness.host.world import World
 
 def offers_of(world: World) -> list[Offer]:
     """All devices that connected plugins list and no pod holds."""
-    assert world.agent is not None
-    manager = world.agent.manager
+    manager = world.running_agent.manager
     found: list[Offer] = []
-    for name, plugin in sorted(world.agent.plugins.items()):
+    for name, plugin in sorted(world.running_agent.plugins.items()):
         resource, config = manager.resources[name], world.config.find(name)
         if not resource.is_live or config is None:
             continue
@@ -54,8 +53,7 @@ def nodes_of(world: World, plugin: BuiltInPlugin, resource: Resource, listed_id:
 
 def waiting_for_free(world: World) -> Iterator[tuple[str, dict[str, int]]]:
     """UIDs of pods that wait although all that they lack is free, each with how many it lacks by resource."""
-    assert world.agent is not None
-    manager = world.agent.manager
+    manager = world.running_agent.manager
     for pod in world.pods.values():
         lacks: dict[str, int] = {}
         for request in pod.device_requests:

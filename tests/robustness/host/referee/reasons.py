@@ -10,8 +10,7 @@ from tests.robustness.host.world import FOREIGN, Started, World
 
 def why_refused(world: World, devices: HeldDevices, started: Started, held: list[Held]) -> Wait | None:
     """Why a container does not start; None if it has all its devices. held: its allocations."""
-    agent = world.agent
-    assert agent is not None
+    agent = world.running_agent
     if started.pod_uid in agent.manager.book.releasing:
         return Wait.ENDING
     if any(each.allocation.resource_name == FOREIGN for each in held):
@@ -41,8 +40,7 @@ def why_refused(world: World, devices: HeldDevices, started: Started, held: list
 
 def why_held_back(world: World, devices: HeldDevices, offer: Offer) -> Wait | None:
     """Why an offer is not free; None if no pod can have it."""
-    assert world.agent is not None
-    if any(resource.flap_damping.damped for resource in world.agent.manager.resources.values()):
+    if any(resource.flap_damping.damped for resource in world.running_agent.manager.resources.values()):
         return Wait.FLAPPING
     if world.cordons:
         return Wait.CORDONED

@@ -21,6 +21,7 @@ from tests.fakes.plugin import FakePlugin
 from tests.integration.agent_process import GPU, AgentNode, holdings
 from tests.integration.configured_node import SERIAL, SIMULATED, ConfiguredNode, simulated
 from tests.integration.product_process import ProductProcess
+from tests.robustness.faults.trial import PAGES
 
 FLIPPING, COMING, ADDED = "example.com/flipping", "example.com/coming", "example.com/added"
 _DEVICES = 4
@@ -156,7 +157,7 @@ class AgentScene:
         return self._connection
 
     async def _pages(self) -> None:
-        for page in ("/healthz", "/readyz", "/metrics"):
+        for page in PAGES:
 
             async def is_shown(page: str = page) -> None:
                 status, text = await self._node.agent.get(page)

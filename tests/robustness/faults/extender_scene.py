@@ -18,6 +18,7 @@ from tests.fakes.fault_proxy import FaultProxy
 from tests.integration.extender.extender_process import ExtenderProcess, GpuNode, make_pod, placed
 from tests.integration.operator_process import delete
 from tests.integration.product_process import ProductProcess
+from tests.robustness.faults.trial import wait_pages
 
 # parts of the GPU, and of one that shrank; what pods want. What one had that is gone is given back some seconds later.
 _MOST, _FEW = 512, 50
@@ -60,8 +61,7 @@ class ExtenderScene:
         assert placed(self._control_plane, one)[0] == self._node.name
         for pod in (one, many):
             delete(self._control_plane.client, Pod, pod.metadata.name, self._namespace)
-        for page in ("/healthz", "/readyz", "/metrics"):
-            wait_until(lambda page=page: self._is_shown(page), f"the extender shows {page}")  # type: ignore[misc]
+        wait_pages(self._extender.get)
 
     def _pod(self, name: str, parts: int) -> Any:
         return make_pod(self._control_plane, self._namespace, f"{self._node.name}-{self._rounds}-{name}", parts)
@@ -81,11 +81,6 @@ class ExtenderScene:
         with contextlib.suppress(*_NO_ANSWER):
             status, answer = self._extender.bind(pod, self._node.name)
             return status == HTTPStatus.OK and not answer["Error"]
-        return False
-
-    def _is_shown(self, page: str) -> bool:
-        with contextlib.suppress(*_NO_ANSWER):
-            return self._extender.get(page)[0] == HTTPStatus.OK
         return False
 
 

@@ -6,15 +6,14 @@ A round changes each of these and waits until the API shows what the operator ma
 import asyncio
 import contextlib
 from collections.abc import Iterator
-from http import HTTPStatus
 from pathlib import Path
 
 from tests.cluster.control_plane.control_plane import ControlPlane
-from tests.cluster.waiting import wait_until
 from tests.fakes.fault_proxy import FaultProxy
 from tests.integration.operator.pods.pods import Pods
 from tests.integration.operator_process import GPU, OperatorProcess, PlayedNode
 from tests.integration.product_process import ProductProcess
+from tests.robustness.faults.trial import wait_pages
 
 _DEVICES = 4
 
@@ -51,14 +50,7 @@ class OperatorScene:
         node.advertise(_DEVICES)
         self._pods.wait_gone(name)
         node.wait_condition("Ready", "True")
-        for page in ("/healthz", "/readyz", "/metrics"):
-            wait_until(lambda page=page: self._is_shown(page), f"the operator shows {page}")  # type: ignore[misc]
-
-    def _is_shown(self, page: str) -> bool:
-        try:
-            return self._operator.get(page)[0] == HTTPStatus.OK
-        except OSError:
-            return False
+        wait_pages(self._operator.get)
 
 
 @contextlib.contextmanager

@@ -5,14 +5,18 @@ Nothing is measured: what a round waits for decides. Of the clock is only how lo
 
 import asyncio
 import fnmatch
+import json
 import os
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence, Set
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, suppress
+from functools import partial
+from http import HTTPStatus
 from typing import Final, Protocol
 
 import pytest
 
+from tests.cluster.waiting import wait_until
 from tests.examples import seed
 from tests.integration.agent_process import until
 from tests.integration.product_process import Json, ProductProcess
@@ -23,6 +27,7 @@ from tests.robustness.faults.strace import Strace, Tracing
 SHARE: Final = float(os.environ.get("FAULTS_SHARE", "0.1"))
 SEED: Final = seed("FAULTS_SEED")
 ONLY: Final = os.environ.get("FAULTS_ONLY", "*")
+PAGES: Final = ("/healthz", "/readyz", "/metrics")
 
 # Constants of the programs: failures of one case are news in the next, and no pause of one is left over there.
 CONSTANTS: Final = {
@@ -145,6 +150,18 @@ def verify_said(case: Case, failed: Iterable[str], lines: Sequence[Json], usual:
     loud = [call for call in failed if not any(part in call for part in QUIET)]
     if case.lasts and loud and f"{case.call} {case.error}" not in QUIET:
         assert problems(lines) - usual, f"nothing is logged of {loud[:3]}"
+
+
+def wait_pages(get: Callable[[str], tuple[int, object]]) -> None:
+    """Wait until a program shows each of its pages, whatever fails meanwhile."""
+
+    def is_shown(page: str) -> bool:
+        with suppress(OSError, json.JSONDecodeError):
+            return get(page)[0] == HTTPStatus.OK
+        return False
+
+    for page in PAGES:
+        wait_until(partial(is_shown, page), f"it shows {page}")
 
 
 def problems(lines: Iterable[Json]) -> Set[tuple[str, str]]:

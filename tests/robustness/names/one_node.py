@@ -1,16 +1,18 @@
 """A control plane with the operator, and one node whose agent can be started again; what the agent costs the API server."""
 
+import asyncio
 import contextlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from hack.bench.operator.counts import rss_mib
-from tests.cluster.chart import SYSTEM_NAMESPACE, install, installed_manifests
+from tests.cluster.chart import install, installed_manifests
 from tests.cluster.control_plane.control_plane import ControlPlane
-from tests.cluster.local.stack import Program, agent_program, program_path
+from tests.cluster.local.stack import Program, agent_program, operator_program
+from tests.cluster.observe import Observer, Seen, capacity
 from tests.cluster.processes.loopback import reach_loopback_directly
-from tests.cluster.processes.processes import Process, reserved_ports
+from tests.cluster.processes.processes import reserved_ports
 
 NODE = "node-a"
 _READY_SECONDS = 60.0
@@ -54,6 +56,15 @@ class OneNode:
         return sum(float(line.rpartition(" ")[2]) for line in page.splitlines() if re.match(pattern, line))
 
 
+async def until_on_the_node(nodes: Observer, name: str, began: float, timeout_seconds: float) -> float:
+    """How long it took from then on until the Node showed the only device of that name."""
+
+    def is_it(seen: Seen) -> bool:
+        return capacity(seen, NODE, name) == 1
+
+    return (await asyncio.to_thread(nodes.wait, is_it, began, timeout_seconds)).at - began
+
+
 @contextlib.contextmanager
 def one_node(folder: Path, runtime: str = "none") -> Iterator[OneNode]:
     """folder: its path is short. The agent is not started yet."""
@@ -64,14 +75,7 @@ def one_node(folder: Path, runtime: str = "none") -> Iterator[OneNode]:
         control_plane.add_nodes([NODE])
         install(control_plane, manifests)
         operators, agents = undo.enter_context(reserved_ports(2))
-        home = folder / "operator"
-        home.mkdir()
-        kubeconfig = control_plane.service_account_kubeconfig(
-            SYSTEM_NAMESPACE, "nodedevice-operator", home / "kubeconfig"
-        )
-        command = [program_path("nodedevice-operator"), "run", "--kubeconfig", str(kubeconfig), "--no-required-plugins"]
-        command += ["--http-address", f"127.0.0.1:{operators}"]
-        operator = Program(Process("operator", command, home / "log"), f"127.0.0.1:{operators}", home)
+        operator = operator_program(control_plane, folder, operators, "requiredPlugins: false\n")
         undo.callback(operator.process.kill)
         operator.start()
         home = folder / NODE

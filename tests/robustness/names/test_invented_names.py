@@ -11,10 +11,10 @@ from pathlib import Path
 
 import grpc
 
-from tests.cluster.observe import Observer, Seen, capacity
+from tests.cluster.observe import Observer
 from tests.fakes.inventor import Inventor, inventor
 from tests.fakes.plugin import FakeDevice, FakePlugin
-from tests.robustness.names.one_node import NODE, OneNode, one_node
+from tests.robustness.names.one_node import OneNode, one_node, until_on_the_node
 
 NAMES = int(os.environ.get("INVENTED_NAMES", "2000"))
 MOST_NAMES, MOST_WATCHES, MOST_REQUESTS, MOST_MIB, MOST_LOG_BYTES = 256, 300, 5.0, 128.0, 1_000_000
@@ -52,18 +52,14 @@ def invent_all(plugin: Inventor, costs: Costs) -> None:
 
 async def serves(node: OneNode, nodes: Observer, name: str) -> FakePlugin:
     """A plugin that registers until it is taken, once the Node shows its device."""
-
-    def is_there(seen: Seen) -> bool:
-        return capacity(seen, NODE, name) == 1
-
     plugin = FakePlugin(name, {"d0": FakeDevice()})
     await plugin.start(node.agent.plugin_dir)
     began = time.monotonic()
     while not await is_taken(plugin):
         assert time.monotonic() - began < PATIENCE_SECONDS
         await asyncio.sleep(AGAIN_SECONDS)
-    await asyncio.to_thread(nodes.wait, is_there, began, PATIENCE_SECONDS)
-    print(f"{name} is on the Node after {time.monotonic() - began:.1f} s", flush=True)
+    seconds = await until_on_the_node(nodes, name, began, PATIENCE_SECONDS)
+    print(f"{name} is on the Node after {seconds:.1f} s", flush=True)
     return plugin
 
 

@@ -22,7 +22,7 @@ from tests.fakes.background import background
 from tests.fakes.many_plugins import many_plugins, resource_name
 from tests.fakes.nri_runtime import FakeRuntime, PluginConnection
 from tests.fakes.plugin import FakeDevice, FakePlugin
-from tests.robustness.names.one_node import NODE, OneNode, one_node
+from tests.robustness.names.one_node import NODE, OneNode, one_node, until_on_the_node
 
 PLUGINS, DEVICES = int(os.environ.get("START_PLUGINS", "254")), 78
 READY_SECONDS, MEANWHILE_SECONDS, AFTERWARDS_SECONDS = 10.0, 10.0, 1.0
@@ -70,15 +70,6 @@ async def another_plugin(plugin_dir: Path, name: str) -> AsyncIterator[float]:
         await plugin.stop()
 
 
-async def until_on_the_node(nodes: Observer, name: str, began: float) -> float:
-    """How long it took from then on."""
-
-    def is_it(seen: Seen) -> bool:
-        return capacity(seen, NODE, name) == 1
-
-    return (await asyncio.to_thread(nodes.wait, is_it, began, PATIENCE_SECONDS)).at - began
-
-
 def all_on_the_node(seen: Seen) -> bool:
     return all(capacity(seen, NODE, resource_name(number)) == DEVICES for number in range(PLUGINS))
 
@@ -117,11 +108,11 @@ async def start_again(node: OneNode, nodes: Observer, runtime: FakeRuntime) -> N
         await asyncio.sleep(1.0)
         async with another_plugin(node.agent.plugin_dir, "new.example.com/meanwhile") as registered:
             print(f"registered {time.monotonic() - registered:.1f} s after the call", flush=True)
-            meanwhile = await until_on_the_node(nodes, "new.example.com/meanwhile", registered)
+            meanwhile = await until_on_the_node(nodes, "new.example.com/meanwhile", registered, PATIENCE_SECONDS)
             print(f"ready after {await ready:.1f} s; a new plugin on the Node in {meanwhile:.2f} s", flush=True)
             await asyncio.sleep(SETTLING_SECONDS)
             async with another_plugin(node.agent.plugin_dir, "new.example.com/afterwards") as registered:
-                afterwards = await until_on_the_node(nodes, "new.example.com/afterwards", registered)
+                afterwards = await until_on_the_node(nodes, "new.example.com/afterwards", registered, PATIENCE_SECONDS)
     too_many = node.too_many() - before
     print(
         f"afterwards in {afterwards:.2f} s; {too_many} times 429; {len(containers.seconds)} containers, the slowest in "

@@ -253,8 +253,7 @@ class FakePlugin:
     async def record(self, call: Call) -> None:
         """Remember a call and wake who waits for it."""
         self.calls.append(call)
-        async with self._happened:
-            self._happened.notify_all()
+        await self._notify()
 
     async def lists(self) -> AsyncIterator[api_pb2.ListAndWatchResponse]:
         """The lists of one stream: at once, then at each change, until it is to end."""
@@ -264,7 +263,8 @@ class FakePlugin:
             while not self._end_streams:
                 version = self._version
                 yield self._wire_list()
-                await self._sent()
+                self.lists_sent += 1
+                await self._notify()
                 if self.knobs.stream_end == "after_first":
                     return
                 if self.knobs.is_flooding:
@@ -285,17 +285,14 @@ class FakePlugin:
 
     async def _stream_opened(self, change: int) -> None:
         self.streams += change
-        async with self._happened:
-            self._happened.notify_all()
-
-    async def _sent(self) -> None:
-        self.lists_sent += 1
-        async with self._happened:
-            self._happened.notify_all()
+        await self._notify()
 
     async def _bump(self) -> None:
+        self._version += 1
+        await self._notify()
+
+    async def _notify(self) -> None:
         async with self._happened:
-            self._version += 1
             self._happened.notify_all()
 
     def _wire_list(self) -> api_pb2.ListAndWatchResponse:

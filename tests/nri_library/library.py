@@ -75,8 +75,7 @@ class Plugin:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._process.wait()
+        self.kill()
 
     def resume(self) -> None:
         self._process.send_signal(signal.SIGCONT)

@@ -1,19 +1,10 @@
 """What the agent's plugin is sent when it connects, by NRI's own library: a list of any length, in messages of 4 MiB."""
 
-from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
-from tests.cluster.build.binaries import find
-from tests.nri_library.library import RELEASES, Plugin, Runtime
+from tests.nri_library.library import Plugin, Runtime
 from tests.nri_library.test_fail_closed import REQUIRED, WITH_DEVICE
-
-
-@pytest.fixture(params=RELEASES)
-def library(request: pytest.FixtureRequest, progress: Callable[[str], None]) -> Path:
-    name = RELEASES[request.param]
-    return find([name], progress)[name]
+from tests.nri_library.test_fail_closed import library as library
 
 
 def test_a_list_of_a_quarter_of_a_gigabyte(library: Path, tmp_path: Path) -> None:

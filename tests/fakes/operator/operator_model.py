@@ -47,27 +47,11 @@ def node_device(
 
 
 def waits(
-    pod_uid: str,
-    container: str,
-    reason: str,
-    namespace: str = "",
-    name: str = "",
-    message: str = "",
-    *,
-    not_injected: bool = False,
-    final: bool = False,
+    pod_uid: str, container: str, reason: str, namespace: str = "", name: str = "", message: str = "", **more: bool
 ) -> Waiting:
-    """A container that waits, as in a NodeDevice."""
-    return Waiting(
-        namespace=namespace,
-        name=name,
-        pod_uid=pod_uid,
-        container=container,
-        reason=reason,
-        message=message,
-        not_injected=not_injected,
-        final=final,
-    )
+    """A container that waits, as in a NodeDevice. more: final, not_injected."""
+    who: dict[str, Any] = {"namespace": namespace, "name": name, "pod_uid": pod_uid, "container": container}
+    return Waiting(**who, reason=reason, message=message, **more)
 
 
 def not_configured(

@@ -100,6 +100,20 @@ class Release:
         return done.stdout
 
 
+@contextmanager
+def control_plane_and_node(folder: Path, progress: Callable[[str], None]) -> Iterator[tuple[ControlPlane, RealNode]]:
+    """The node's pods reach the control plane. folder: made for it, its path short."""
+    number = node_network.free_number()
+    services = node_network.choose("", number).services
+    options = NodeOptions(network=number, status_seconds=1)
+    with (
+        ControlPlane.start(folder / "cluster", progress, services) as control_plane,
+        RealNode.start(control_plane, NODE, folder / "node", progress, options) as node,
+        reachable_from_pods(control_plane, node),
+    ):
+        yield control_plane, node
+
+
 Json = dict[str, Any]
 # Images are started from a cold disk, and the machine may be busy.
 PATIENCE_SECONDS = 120.0
@@ -258,14 +272,7 @@ class ChartCluster(InstalledCluster):
     def start(cls, folder: Path, progress: Callable[[str], None]) -> Iterator[Self]:
         """folder: made for it, its path short. Raises ClusterError when a part cannot be had, or does not come up."""
         images = product_images(progress)
-        number = node_network.free_number()
-        services = node_network.choose("", number).services
-        options = NodeOptions(network=number, status_seconds=1)
-        with (
-            ControlPlane.start(folder / "cluster", progress, services) as control_plane,
-            RealNode.start(control_plane, NODE, folder / "node", progress, options) as node,
-            reachable_from_pods(control_plane, node),
-        ):
+        with control_plane_and_node(folder, progress) as (control_plane, node):
             vendor = folder / "vendor.tar"
             write_program_archive(
                 vendor, VENDOR_IMAGE, find(["sample-device-plugin"], progress)["sample-device-plugin"]

@@ -3,31 +3,21 @@
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import pytest
-from nodedevice_api import names
 
 from tests.cluster.chart import SYSTEM_NAMESPACE
 from tests.cluster.observe import Observer, Seen, capacity
 from tests.e2e.chart.cluster import NODE, ChartCluster
-from tests.e2e.chart.workloads import user
+from tests.e2e.chart.workloads import GPU, Json, config, simulated, user
 from tests.e2e.real_node.device_plugins import device_files
 
-FILES, GPU = "e2e.example.com/file", "example.com/gpu"
+FILES = "e2e.example.com/file"
+OF_NODE = {"kubernetes.io/hostname": NODE}
 
 
-def config(name: str, **plugins: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": f"{names.GROUP}/{names.VERSION}",
-        "kind": "NodeDeviceConfig",
-        "metadata": {"name": name},
-        "spec": {"nodeSelector": {"kubernetes.io/hostname": NODE}, "plugins": plugins},
-    }
-
-
-def simulated(count: int) -> dict[str, Any]:
-    return config("gpus", simulated=[{"resourceName": GPU, "count": count}])
+def files(name: str, group: Json) -> Json:
+    return config(name, {"generic": [{"resourceName": FILES, "groups": [group]}]}, nodeSelector=OF_NODE)
 
 
 def has_capacity(count: int, seen: Seen) -> bool:
@@ -42,15 +32,14 @@ def test_devices_come_and_go_without_a_restart(cluster: ChartCluster, progress: 
             # a while after the write before: a Node is not written more often than so
             time.sleep(1)
             began = time.monotonic()
-            cluster.apply(simulated(count))
+            cluster.apply(config("gpus", simulated(count), nodeSelector=OF_NODE))
             seen = nodes.wait(partial(has_capacity, count), since=began)
             progress(f"{count} devices configured, and in the Node after {seen.at - began:.2f} s, `kubectl` included")
     cluster.run(user("holds", {GPU: 1}))
     (held,) = cluster.node_device(GPU)["status"]["allocations"]
 
     file = device_files()[0]
-    generic = [{"resourceName": FILES, "groups": [{"paths": [{"path": file.path}]}]}]
-    cluster.apply(config("files", generic=generic))
+    cluster.apply(files("files", {"paths": [{"path": file.path}]}))
     cluster.wait_capacity(FILES, 1)
     cluster.run(user("opens", {FILES: 1}, "-open", file.path))
     assert cluster.report_of("opens")["opened"][file.path]["read"] == "ok"
@@ -76,10 +65,10 @@ SHADOW = "/etc/shadow"
         pytest.param({"paths": [{"path": SHADOW}], "allowFiles": True}, id="path"),
     ],
 )
-def test_files_of_the_host_are_refused(cluster: ChartCluster, group: dict[str, Any]) -> None:
+def test_files_of_the_host_are_refused(cluster: ChartCluster, group: Json) -> None:
     """With the sentence that says what to set, in the status."""
     cluster.release.install(cluster.values())
-    cluster.apply(config("steals", generic=[{"resourceName": FILES, "groups": [group]}]))
+    cluster.apply(files("steals", group))
     cluster.wait(lambda: _condition(cluster, "steals", "Accepted") == ("False", "Refused"), "it is refused")
     (message,) = (c["message"] for c in _conditions(cluster, "steals") if c["type"] == "Accepted")
     for part in (SHADOW, "allowedHostPaths"):
@@ -87,7 +76,7 @@ def test_files_of_the_host_are_refused(cluster: ChartCluster, group: dict[str, A
     assert FILES not in cluster.capacity()
 
 
-def _conditions(cluster: ChartCluster, name: str) -> list[dict[str, Any]]:
+def _conditions(cluster: ChartCluster, name: str) -> list[Json]:
     return list(cluster.get("nodedeviceconfig", name).get("status", {}).get("conditions", []))
 
 

@@ -13,16 +13,15 @@ from tests.cluster.build.binaries import find
 from tests.cluster.chart import SYSTEM_NAMESPACE
 from tests.e2e.chart.cluster import NODE, ChartCluster
 from tests.e2e.chart.foreign_plugins import forget, running
-from tests.e2e.chart.workloads import user
+from tests.e2e.chart.workloads import GPU, built_in, user
 from tests.e2e.real_node.dra.driver import DraDriver
 from tests.e2e.real_node.dra.holdings import Held, by_kubelet, by_node_devices, differences
 from tests.fakes.dra import claim, pod_claims, template
 from tests.fakes.third_party import sample_plugin
 
 Json = dict[str, Any]
-SAMPLE, GPU = sample_plugin.RESOURCE, "example.com/gpu"
+SAMPLE = sample_plugin.RESOURCE
 DRIVER, WIDGET = "dra.example.com", "dra.example.com/widget"
-BUILT_IN = {"config": {"plugins": {"simulated": [{"resourceName": GPU, "count": 2}]}}}
 _SOCKET = f"/var/lib/kubelet/{POD_RESOURCES}"
 # of these there are new ones all the time
 _COME_AND_GO = {"events", "events.events.k8s.io"}
@@ -108,7 +107,7 @@ def test_devices_of_all_three_are_seen_in_a_minute_and_nothing_is_left(
     objects = three_ways.all_objects()
 
     began = time.monotonic()
-    cluster.release.install(cluster.values(agents=BUILT_IN))
+    cluster.release.install(cluster.values(**built_in(2)))
     three_ways.until_shown()
     progress(f"\nfrom `helm install` until one list had all devices and holders: {time.monotonic() - began:.1f} s")
     progress(cluster.control_plane.kubectl("get", "nodedevices,poddevices", "-A", "--output", "wide"))

@@ -12,7 +12,7 @@ from tests.cluster.build.images import TEST_IMAGE
 from tests.cluster.chart import SYSTEM_NAMESPACE
 from tests.cluster.node import containerd
 from tests.e2e.chart.cluster import AGENT, ChartCluster
-from tests.e2e.pages import ROOT, commands_of, typed
+from tests.e2e.pages import ROOT, commands_of, done
 
 # up to the next heading
 _SECTION = (ROOT / "README.md").read_text().partition("\n## On your own cluster\n")[2].partition("\n## ")[0]
@@ -42,7 +42,7 @@ def environment(cluster: ChartCluster, tmp_path: Path) -> dict[str, str]:
 def test_from_nothing_to_a_pod_with_a_device(cluster: ChartCluster, environment: dict[str, str]) -> None:
     commands = commands_of(_SECTION, in_sentences=False)
     assert commands[0] == "make install"
-    outputs = {command: _typed(command.replace(_IMAGE, TEST_IMAGE), environment) for command in commands}
+    outputs = {command: done(command.replace(_IMAGE, TEST_IMAGE), environment, 300) for command in commands}
     [table] = [answer for command, answer in outputs.items() if command.startswith("helm test ")]
     assert re.search(r"^ *ok +operator .* leads *$", table, re.MULTILINE), table
     [listed] = [answer for command, answer in outputs.items() if "exec" in command]
@@ -50,7 +50,7 @@ def test_from_nothing_to_a_pod_with_a_device(cluster: ChartCluster, environment:
     assert re.match(rf"c\S+ .* {os.major(status.st_rdev)}, +{os.minor(status.st_rdev)} .*{_DEVICE}$", listed.strip())
     # a moment after the pod was started, as the operator writes it
     holder = r"poddevice\S+/fuse .*example.com/fuse=1"
-    cluster.wait(lambda: bool(re.search(holder, _typed(commands[-1], environment))), "it shows the device's holder")
+    cluster.wait(lambda: bool(re.search(holder, done(commands[-1], environment))), "it shows the device's holder")
 
 
 def test_two_commands_of_other_pages(cluster: ChartCluster, environment: dict[str, str]) -> None:
@@ -58,16 +58,10 @@ def test_two_commands_of_other_pages(cluster: ChartCluster, environment: dict[st
     cluster.release.install(cluster.values())
     [ask] = _commands("docs/install.md", "kubectl exec", "delivery show")
     [pod] = cluster.names_of("pods", "-n", SYSTEM_NAMESPACE, "-l", "app.kubernetes.io/component=agent")
-    assert _typed(ask.replace("POD", pod), environment).startswith("nri: stored in ")
+    assert done(ask.replace("POD", pod), environment).startswith("nri: stored in ")
     [again] = _commands("docs/troubleshooting.md", "kubectl rollout restart ")
-    assert _typed(again, environment) == f"daemonset.apps/{AGENT} restarted\n"
+    assert done(again, environment) == f"daemonset.apps/{AGENT} restarted\n"
 
 
 def _commands(page: str, *parts: str) -> list[str]:
     return [text for text in commands_of((ROOT / page).read_text()) if all(part in text for part in parts)]
-
-
-def _typed(command: str, environment: dict[str, str]) -> str:
-    done = typed(command, environment, timeout_seconds=300)
-    assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
-    return done.stdout

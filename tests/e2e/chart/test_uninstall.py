@@ -8,10 +8,8 @@ from nodedevice_api import names
 
 from tests.cluster.chart import SYSTEM_NAMESPACE
 from tests.e2e.chart.cluster import NODE, ChartCluster
-from tests.e2e.chart.workloads import user
+from tests.e2e.chart.workloads import GPU, built_in, config, simulated, user
 
-GPU = "example.com/gpu"
-BUILT_IN = {"config": {"plugins": {"simulated": [{"resourceName": GPU, "count": 2}]}}}
 KINDS = {"nodedevices.nodedevice.io", "poddevices.nodedevice.io", "nodedeviceconfigs.nodedevice.io"}
 _CLUSTER_WIDE = (
     "mutatingadmissionpolicies",
@@ -28,11 +26,11 @@ _NOT_OURS = "nodedevice-test:"
 
 @pytest.mark.parametrize("kept", [True, False], ids=["kinds are kept", "kinds go"])
 def test_nothing_is_left(cluster: ChartCluster, kept: bool) -> None:
-    cluster.release.install(cluster.values(agents=BUILT_IN, nodeLabels="on", nodeTaint="on", crds={"keep": kept}))
+    cluster.release.install(cluster.values(**built_in(2), nodeLabels="on", nodeTaint="on", crds={"keep": kept}))
     cluster.wait_capacity(GPU, 2)
     cluster.run(user("stays", {GPU: 1}))
     _cordon(cluster)
-    cluster.apply(_config())
+    cluster.apply(config("lab", simulated(1, "example.com/lab")))
     _break(cluster, "gpu-1")
     cluster.wait(lambda: _marked(cluster.get("node", NODE)) == {"labels", "taints"}, "the Node is marked by us")
     theirs = cluster.containers("default")
@@ -61,12 +59,6 @@ def _cordon(cluster: ChartCluster) -> None:
     patch = {"spec": {"cordonedDevices": [{"id": "gpu-9", "reason": "fan"}]}}
     name = names.node_device_name(NODE, GPU)
     cluster.control_plane.kubectl("patch", "nodedevice", name, "--type=merge", "-p", json.dumps(patch))
-
-
-def _config() -> dict[str, Any]:
-    plugins = {"simulated": [{"resourceName": "example.com/lab", "count": 1}]}
-    kind = {"apiVersion": names.API_VERSION, "kind": names.NODE_DEVICE_CONFIG}
-    return {**kind, "metadata": {"name": "lab"}, "spec": {"plugins": plugins}}
 
 
 def _break(cluster: ChartCluster, device: str) -> None:

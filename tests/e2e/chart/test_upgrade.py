@@ -11,23 +11,22 @@ from hack import yaml_text
 from tests.cluster.chart import CHART, SYSTEM_NAMESPACE
 from tests.cluster.observe import Observer, Seen
 from tests.e2e.chart.cluster import AGENT, NODE, OPERATOR, ChartCluster
-from tests.e2e.chart.workloads import VENDOR_DEVICES, VENDOR_RESOURCE, user, vendor_plugin
+from tests.e2e.chart.workloads import GPU, VENDOR_DEVICES, VENDOR_RESOURCE, built_in, user, vendor_plugin
 
-GPU, GPUS = "example.com/gpu", 2
-BUILT_IN = {"config": {"plugins": {"simulated": [{"resourceName": GPU, "count": GPUS}]}}}
+GPUS = 2
 _OURS = f"system:serviceaccount:{SYSTEM_NAMESPACE}:"
 
 
 def test_an_upgrade_writes_no_node_and_hurts_no_pod(cluster: ChartCluster, tmp_path: Path) -> None:
     previous = cluster.release.package(VERSION, previous_chart(tmp_path / "previous"))
-    cluster.release.install(cluster.values_of_other_images("previous", agents=BUILT_IN), chart=previous)
+    cluster.release.install(cluster.values_of_other_images("previous", **built_in(GPUS)), chart=previous)
     cluster.wait_capacity(GPU, GPUS)
     cluster.run(user("holds", {GPU: 1}))
     ours, theirs, devices = cluster.containers(SYSTEM_NAMESPACE), cluster.containers("default"), _devices(cluster)
     answered = len(_node_writes(cluster))
     with Observer.nodes(cluster.control_plane.admin_kubeconfig) as nodes:
         nodes.wait(lambda seen: bool(seen.object.metadata.name == NODE), since=0)
-        cluster.release.upgrade(cluster.values(agents=BUILT_IN))
+        cluster.release.upgrade(cluster.values(**built_in(GPUS)))
         cluster.wait(
             lambda: cluster.containers(SYSTEM_NAMESPACE).keys().isdisjoint(ours), "every pod of ours is another one"
         )

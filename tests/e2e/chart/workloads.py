@@ -1,17 +1,35 @@
-"""What others run in a cluster with nodedevice: a vendor's device plugin, and pods that ask for devices."""
+"""What others run and configure in a cluster with nodedevice: a vendor's device plugin, and pods that ask for devices."""
 
 from collections.abc import Mapping
 from typing import Any
+
+from nodedevice_api import names
 
 from tests.cluster.build.images import TEST_IMAGE
 from tests.fakes.third_party import sample_plugin
 
 Json = dict[str, Any]
+GPU = "example.com/gpu"
 VENDOR_IMAGE = "vendor.example/sample-device-plugin:1"
 VENDOR_RESOURCE, VENDOR_DEVICES = sample_plugin.RESOURCE, sample_plugin.DEVICES
 VENDOR_PLUGIN = "sample-device-plugin"
 _KUBELET_DIR = "/var/lib/kubelet/device-plugins"
 _OUR_DIR = "/var/lib/nodedevice/device-plugins"
+
+
+def simulated(count: int, resource: str = GPU) -> Json:
+    """Settings of the built-in plugins: so many devices that exist in memory alone."""
+    return {"simulated": [{"resourceName": resource, "count": count}]}
+
+
+def built_in(count: int) -> Json:
+    """Values of the chart by which each agent has so many GPUs."""
+    return {"agents": {"config": {"plugins": simulated(count)}}}
+
+
+def config(name: str, plugins: Json, **spec: Any) -> Json:
+    kind = {"apiVersion": names.API_VERSION, "kind": names.NODE_DEVICE_CONFIG}
+    return {**kind, "metadata": {"name": name}, "spec": {"plugins": plugins, **spec}}
 
 
 def vendor_plugin() -> Json:

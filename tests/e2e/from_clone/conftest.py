@@ -8,14 +8,10 @@ from tempfile import mkdtemp
 import pytest
 
 from tests.cluster.build import product_images
-from tests.cluster.control_plane.control_plane import ControlPlane
 from tests.cluster.node import checks as node_checks
 from tests.cluster.node import containerd
-from tests.cluster.node import network as node_network
-from tests.cluster.node.in_cluster_api import reachable_from_pods
-from tests.cluster.node.layout import NodeOptions
-from tests.cluster.node.real_node import RealNode
 from tests.cluster.processes.processes import removed_at_the_end
+from tests.e2e.chart.cluster import control_plane_and_node
 from tests.e2e.from_clone.typed import Clone
 from tests.hack.release.committed import committed_copy
 
@@ -35,15 +31,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def clone(progress: Callable[[str], None]) -> Iterator[Clone]:
     # for what holds sockets: a socket's path has a hundred characters at most
     folder = Path(mkdtemp(prefix="nd-"))
-    number = node_network.free_number()
-    services = node_network.choose("", number).services
-    options = NodeOptions(network=number, status_seconds=1)
-    with (
-        removed_at_the_end(folder),
-        ControlPlane.start(folder / "cluster", progress, services) as control_plane,
-        RealNode.start(control_plane, "node-1", folder / "node", progress, options) as node,
-        reachable_from_pods(control_plane, node),
-    ):
+    with removed_at_the_end(folder), control_plane_and_node(folder, progress) as (control_plane, node):
         try:
             clone = committed_copy(folder / "clone")
             yield Clone(clone, control_plane, node, node.outside(containerd.SOCKET))

@@ -6,15 +6,14 @@ from pathlib import Path
 
 import pytest
 import yaml
-from nodedevice_api.names import AGENTS_NAMESPACE, API_VERSION, GROUP, NODE_DEVICE_CONFIG
+from nodedevice_api.names import AGENTS_NAMESPACE, GROUP
 
 from hack.release import manifest
 from tests.cluster.chart import CHART, SYSTEM_NAMESPACE
-from tests.e2e.chart.cluster import ChartCluster, Json, Release
-from tests.e2e.chart.workloads import user
+from tests.e2e.chart.cluster import ChartCluster, Release
+from tests.e2e.chart.workloads import GPU, built_in, config, simulated, user
 from tests.e2e.recording import RanOn
 
-GPU = "example.com/gpu"
 _VERSION = yaml.safe_load((CHART / "Chart.yaml").read_text())["version"]
 
 
@@ -42,12 +41,12 @@ def test_installs_tests_upgrades_and_uninstalls(
 ) -> None:
     chart = loaded / f"nodedevice-{_VERSION}.tgz"
     by_helm = Release(cluster.control_plane, tmp_path / "helm", helm)
-    by_helm.install(_devices(2), chart=chart)
+    by_helm.install(built_in(2), chart=chart)
     cluster.wait_capacity(GPU, 2)
     ran_on(lambda: cluster.described(by_helm))
     cluster.run(user("holds", {GPU: 1}))
     assert re.search(passed, by_helm.test(*flags))
-    by_helm.upgrade(_devices(3), chart=chart)
+    by_helm.upgrade(built_in(3), chart=chart)
     cluster.wait_capacity(GPU, 3)
     cluster.run(user("comes-after", {GPU: 2}))
     assert re.search(passed, by_helm.test(*flags))
@@ -61,9 +60,7 @@ def test_plain_manifests_install_and_remove_as_they_say(cluster: ChartCluster, l
     """The commands that install.yaml begins with; the Job runs on the node. tests/chart applies client-side and server-side."""
     install, uninstall, wait, delete = re.findall(r"^#   (kubectl .*)$", (loaded / manifest.INSTALL).read_text(), re.M)
     _typed(cluster, loaded, install)
-    plugins = {"simulated": [{"resourceName": GPU, "count": 2}]}
-    kind = {"apiVersion": API_VERSION, "kind": NODE_DEVICE_CONFIG}
-    cluster.apply({**kind, "metadata": {"name": "gpus"}, "spec": {"plugins": plugins}})
+    cluster.apply(config("gpus", simulated(2)))
     cluster.wait_capacity(GPU, 2)
     cluster.run(user("holds", {GPU: 1}))
     ran_on(cluster.described)
@@ -81,10 +78,6 @@ def _typed(cluster: ChartCluster, folder: Path, command: str) -> str:
     program, *words = shlex.split(command)
     assert program == "kubectl"
     return cluster.control_plane.kubectl(*(str(folder / word) if word.endswith(".yaml") else word for word in words))
-
-
-def _devices(count: int) -> Json:
-    return {"agents": {"config": {"plugins": {"simulated": [{"resourceName": GPU, "count": count}]}}}}
 
 
 def _digests(cluster: ChartCluster, dist: Path) -> dict[str, str]:

@@ -23,11 +23,10 @@ from tests.cluster.build.binaries import find
 from tests.cluster.chart import CHART, SYSTEM_NAMESPACE
 from tests.cluster.processes.processes import reserved_ports
 from tests.e2e.chart.cluster import ChartCluster
-from tests.e2e.chart.workloads import user
+from tests.e2e.chart.workloads import GPU, built_in, user
 from tests.hack.publish.services import PASSWORD, USER, Service, package_index, registry
 
 _ROOT = Path(__file__).parents[4]
-_GPU = "example.com/gpu"
 _VERSION = yaml.safe_load((CHART / "Chart.yaml").read_text())["version"]
 _COSIGN_PASSWORD = "of the key"
 # of a key alone, nothing is in a public log
@@ -78,11 +77,10 @@ def _for_registry(dist: Path, target: Path, prefix: str) -> None:
 
 
 def test_helm_installs_from_the_registry(cluster: ChartCluster, published: Path, to: Service) -> None:
-    devices = {"agents": {"config": {"plugins": {"simulated": [{"resourceName": _GPU, "count": 2}]}}}}
     named = f"oci://{to.address}/team/nodedevice"
-    cluster.release.install(devices, "--plain-http", "--version", _VERSION, chart=named)
-    cluster.wait_capacity(_GPU, 2)
-    cluster.run(user("holds", {_GPU: 1}))
+    cluster.release.install(built_in(2), "--plain-http", "--version", _VERSION, chart=named)
+    cluster.wait_capacity(GPU, 2)
+    cluster.run(user("holds", {GPU: 1}))
     cluster.release.test("--logs")
     ours = cluster.get("pods", "-n", SYSTEM_NAMESPACE)["items"]
     ran = {state["imageID"] for pod in ours for state in pod["status"]["containerStatuses"]}

@@ -4,12 +4,9 @@ Every case has resources of its own, so that one pod has all that run. Each that
 writes few Events of a pod.
 """
 
-import asyncio
 import json
-import os
-import stat
 from asyncio import AbstractEventLoop
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,10 +22,10 @@ from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1.api_pb2 import (
 
 from tests.cluster.node.containerd import CDI_DIR
 from tests.cluster.node.kubelet import PLUGIN_DIR as KUBELET_PLUGIN_DIR
-from tests.e2e.real_node.device_plugins import device_files
+from tests.e2e.real_node.device_plugins import call_in, device_files, make_device_file
 from tests.e2e.real_node.node_under_test import NRI, NodeUnderTest
 from tests.e2e.real_node.pods import Json, Seen, container, pod
-from tests.e2e.real_node.pods_on_node import OURS, PATIENCE_SECONDS
+from tests.e2e.real_node.pods_on_node import OURS
 from tests.fakes.plugin import FakeDevice, FakePlugin
 
 KIND = "answers.example.com/device"
@@ -210,9 +207,7 @@ def host_files() -> Iterator[None]:
         Path(FOLDER).mkdir()
         undo.callback(Path(FOLDER).rmdir)
         for path, number in {CHAR: chars[0], OTHER: chars[1], BLOCK: block, f"{FOLDER}/x": chars[0]}.items():
-            kind, major, minor = number.split(":")
-            mode = stat.S_IFBLK if kind == "b" else stat.S_IFCHR
-            os.mknod(path, mode | 0o600, os.makedev(int(major), int(minor)))
+            make_device_file(path, number)
             undo.callback(Path(path).unlink)
         Path(LINK).symlink_to(Path(CHAR).name)
         undo.callback(Path(LINK).unlink)
@@ -273,13 +268,13 @@ def _serving(
         plugin = FakePlugin(resource, {"d": FakeDevice()})
         plugin.knobs.allocate_answer = lambda _, answer=answer: answer
         plugins.append(plugin)
-    _await(loop, _started(plugins, of.node.outside(plugin_dir)))
+    call_in(loop, _started(plugins, of.node.outside(plugin_dir)))
     try:
         for resource in answers:
             of.wait_allocatable(resource, 1)
         yield
     finally:
-        _await(loop, _stopped(plugins))
+        call_in(loop, _stopped(plugins))
     for resource in answers if of.runtime == NRI else ():
         of.wait_allocatable(resource, 0)
 
@@ -287,17 +282,12 @@ def _serving(
 async def _started(plugins: Sequence[FakePlugin], plugin_dir: Path) -> None:
     """Without watching the directory: so many watches would be more than a user may have."""
     for plugin in plugins:
-        await plugin.start(plugin_dir)
-        await plugin.register()
+        await plugin.join(plugin_dir)
 
 
 async def _stopped(plugins: Sequence[FakePlugin]) -> None:
     for plugin in plugins:
         await plugin.stop()
-
-
-def _await(loop: AbstractEventLoop, coroutine: Coroutine[Any, Any, None]) -> None:
-    asyncio.run_coroutine_threadsafe(coroutine, loop).result(PATIENCE_SECONDS)
 
 
 def _container(name: str, case: Case) -> Json:

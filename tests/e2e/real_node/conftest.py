@@ -91,25 +91,17 @@ def product(installed: ControlPlane, short_folder: Path) -> Iterator[ControlPlan
             operator.process.kill()
 
 
-@pytest.fixture(scope="session")
-def bare_node(
-    product: ControlPlane, short_folder: Path, plugin_loop: AbstractEventLoop, progress: Progress
-) -> Iterator[NodeUnderTest]:
-    yield from _under_test(product, short_folder, BARE, plugin_loop, progress)
+def _node_fixture(runtime: str) -> Callable[..., Iterator[NodeUnderTest]]:
+    @pytest.fixture(scope="session", name=f"{runtime}_node")
+    def node(
+        product: ControlPlane, short_folder: Path, plugin_loop: AbstractEventLoop, progress: Progress
+    ) -> Iterator[NodeUnderTest]:
+        yield from _under_test(product, short_folder, runtime, plugin_loop, progress)
+
+    return node
 
 
-@pytest.fixture(scope="session")
-def nri_node(
-    product: ControlPlane, short_folder: Path, plugin_loop: AbstractEventLoop, progress: Progress
-) -> Iterator[NodeUnderTest]:
-    yield from _under_test(product, short_folder, NRI, plugin_loop, progress)
-
-
-@pytest.fixture(scope="session")
-def kubelet_node(
-    product: ControlPlane, short_folder: Path, plugin_loop: AbstractEventLoop, progress: Progress
-) -> Iterator[NodeUnderTest]:
-    yield from _under_test(product, short_folder, KUBELET, plugin_loop, progress)
+bare_node, nri_node, kubelet_node = (_node_fixture(runtime) for runtime in (BARE, NRI, KUBELET))
 
 
 @pytest.fixture(scope="session", params=[NRI, KUBELET])

@@ -1,7 +1,5 @@
 """GPUs for pods on a real node: the nvml plugin on a fake driver, with device files that no container may open by itself."""
 
-import os
-import stat
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -12,7 +10,7 @@ import pytest
 import yaml
 
 from hack.fake_nvml.library import FakeNvml
-from tests.e2e.real_node.device_plugins import DeviceFile, device_files
+from tests.e2e.real_node.device_plugins import device_files, make_device_file
 from tests.e2e.real_node.node_under_test import NodeUnderTest
 
 _NAMES = ("nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm")
@@ -52,13 +50,7 @@ def _device_files() -> Iterator[dict[str, str]]:
             path = Path("/dev", name)
             if path.exists():
                 pytest.skip(f"this machine has a {path} of its own")
-            _copy(other, path)
+            make_device_file(path, other.number)
             undo.callback(path.unlink)
             made[str(path)] = other.number
         yield made
-
-
-def _copy(other: DeviceFile, path: Path) -> None:
-    kind, major, minor = other.number.split(":")
-    mode = stat.S_IFBLK if kind == "b" else stat.S_IFCHR
-    os.mknod(path, mode | 0o600, os.makedev(int(major), int(minor)))

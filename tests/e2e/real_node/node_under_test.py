@@ -27,8 +27,7 @@ from tests.cluster.node.real_node import RealNode
 from tests.cluster.observe import Observer
 from tests.cluster.processes.loopback import answers
 from tests.cluster.processes.processes import reserved_ports
-from tests.cluster.waiting import wait_until
-from tests.e2e.real_node.device_plugins import Kind, Plugins, kinds
+from tests.e2e.real_node.device_plugins import Answer, Kind, Plugins, kinds
 from tests.e2e.real_node.pods import Json
 from tests.e2e.real_node.pods_on_node import OURS, PATIENCE_SECONDS, PodsOnNode
 from tests.e2e.recording import described_real_node
@@ -195,7 +194,7 @@ class NodeUnderTest(PodsOnNode):
             return all(f'{processed}"{kind.resource}"' in found for kind in self.kinds.values())
 
         if self.runtime != NRI:
-            wait_until(are_listed, f"the kubelet of {self.node.name} has every resource again", PATIENCE_SECONDS)
+            self.until(are_listed, "the kubelet has every resource again")
 
     def write_cdi(self) -> None:
         """Put the plugins' CDI specification where the runtime looks; a reboot removes it."""
@@ -227,9 +226,7 @@ class NodeUnderTest(PodsOnNode):
             self.wait_allocatable(kind.resource, len(kind.files))
 
     def wait_allocatable(self, resource: str, count: int) -> None:
-        wait_until(
-            lambda: self.allocatable(resource) == count, f"{resource} is {count} on {self.node.name}", PATIENCE_SECONDS
-        )
+        self.until(lambda: self.allocatable(resource) == count, f"{resource} is {count}")
 
     def allocatable(self, resource: str) -> int | None:
         """None where the Node does not show the resource."""
@@ -245,9 +242,31 @@ class NodeUnderTest(PodsOnNode):
 
     def wait_numbers(self, resource: str, **numbers: int) -> None:
         """Wait until the NodeDevice shows these numbers."""
-        wait_until(
-            lambda: numbers.items() <= self.node_device(resource).items(), f"{resource}: {numbers}", PATIENCE_SECONDS
-        )
+        self.until(lambda: numbers.items() <= self.node_device(resource).items(), f"{resource}: {numbers}")
+
+    def wait_free(self, kind: Kind) -> None:
+        """Wait until the NodeDevice shows that no device is held."""
+        self.wait_numbers(kind.resource, allocated=0, releasing=0, available=len(kind.files))
+
+    def holders(self, resource: str) -> dict[str, list[str]]:
+        """Device IDs by `pod/container`, as the NodeDevice shows them."""
+        allocations = self.node_device(resource).get("allocations", [])
+        return {f"{each['name']}/{each['container']}": each["deviceIDs"] for each in allocations}
+
+    def condition(self, resource: str, kind: str) -> Json:
+        """Of the NodeDevice; empty where it has none of that kind."""
+        conditions: list[Json] = self.node_device(resource).get("conditions", [])
+        return next((each for each in conditions if each["type"] == kind), {})
+
+    @contextmanager
+    def answering(self, kind: Kind, answer: Answer) -> Iterator[None]:
+        """For the length of the block its plugin responds to Allocate with that."""
+        knobs = self.plugins.by_resource[kind.resource].knobs
+        usual, knobs.allocate_answer = knobs.allocate_answer, answer
+        try:
+            yield
+        finally:
+            knobs.allocate_answer = usual
 
     @contextmanager
     def watched(self, resource: str) -> Iterator[list[Json]]:

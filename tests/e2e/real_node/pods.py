@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from nodedevice_api.names import REQUIRED_PLUGINS_ANNOTATION
+
 from tests.cluster.build.images import TEST_IMAGE
 
 Json = dict[str, Any]
@@ -51,6 +53,12 @@ def container(
         "resources": {"limits": {resource: str(count) for resource, count in (limits or {}).items()}},
         **more,
     }
+
+
+def marked(body: Json) -> Json:
+    """The same pod, marked by its author: no policy marks a static pod."""
+    body["metadata"]["annotations"] = {REQUIRED_PLUGINS_ANNOTATION: "[ nodedevice ]"}
+    return body
 
 
 def pod(name: str, containers: Sequence[Json], init: Sequence[Json] = (), **more: Any) -> Json:

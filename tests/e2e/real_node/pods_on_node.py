@@ -170,6 +170,14 @@ class PodsOnNode:
             if event["involvedObject"].get("name") == name
         ]
 
+    def wait_event(self, name: str, words: str) -> None:
+        """Wait until an Event of the pod has these words."""
+        self.until(lambda: any(words in event for event in self.events(name)), f"an Event of {name} says {words}")
+
+    def until(self, holds: Callable[[], bool], what: str) -> None:
+        """Raises TimeoutError where it does not for a minute."""
+        wait_until(holds, f"{self.node.name}: {what}", PATIENCE_SECONDS)
+
     # -- what containers found ----------------------------------------------------------------------------------------------
 
     def seen(self, name: str, of: str = "main") -> Seen:

@@ -1,20 +1,18 @@
 """What a plugin answers cannot be done: the pod's Event says why, the connection to the runtime stays, the device comes back."""
 
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 import pytest
-from nodedevice_api.names import REQUIRED_PLUGINS_ANNOTATION
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
 from tests.cluster.node.containerd import CDI_DIR
-from tests.e2e.real_node.device_plugins import Kind
+from tests.e2e.real_node.device_plugins import Answer
 from tests.e2e.real_node.node_under_test import NodeUnderTest
-from tests.e2e.real_node.pods import Json, container, pod
+from tests.e2e.real_node.pods import container, marked, pod
 
-Answer = Callable[[Sequence[str]], api_pb2.ContainerAllocateResponse]
 _LOST = "container runtime unreachable; retrying"
 _UNKNOWN_CDI = "unresolvable CDI devices e2e.example.com/cdi="
 
@@ -53,32 +51,32 @@ BAD = {
 def test_it_is_reported_and_harms_nobody(nri_node: NodeUnderTest, bad: Bad) -> None:
     rw = nri_node.kinds["rw"]
     with _connection_kept(nri_node):
-        with _answering(nri_node, rw, lambda _: bad.answer):
+        with nri_node.answering(rw, lambda _: bad.answer):
             nri_node.create(pod("bad", [container("main", {rw.resource: 1})]))
-            _wait_event(nri_node, "bad", bad.message)
+            nri_node.wait_event("bad", bad.message)
         assert not nri_node.starts("bad")
         nri_node.run(pod("good", [container("main", {rw.resource: 1})]))
-        _delete(nri_node, rw, "bad", "good")
+        nri_node.delete("bad", "good")
+        nri_node.wait_free(rw)
 
 
 @pytest.mark.kubelet("weak spot 24")
 def test_two_plugins_that_want_different_things(nri_node: NodeUnderTest) -> None:
     rw, ro = nri_node.kinds["rw"], nri_node.kinds["ro"]
     asked = {rw.resource: 1, ro.resource: 1}
-    with _connection_kept(nri_node), _answering(nri_node, rw, _env("one")), _answering(nri_node, ro, _env("another")):
+    with _connection_kept(nri_node), nri_node.answering(rw, _env("one")), nri_node.answering(ro, _env("another")):
         nri_node.create(pod("bad", [container("main", asked)]))
-        _wait_event(nri_node, "bad", "differently; fix one of them")
+        nri_node.wait_event("bad", "differently; fix one of them")
         assert not nri_node.starts("bad")
-        _delete(nri_node, rw, "bad")
-        nri_node.wait_numbers(ro.resource, allocated=0, releasing=0, available=1)
+        nri_node.delete("bad")
+        for kind in (rw, ro):
+            nri_node.wait_free(kind)
 
 
-@contextmanager
-def _another_name(of: NodeUnderTest) -> Iterator[None]:
+def _another_name(of: NodeUnderTest) -> AbstractContextManager[None]:
     cdi = of.kinds["cdi"]
     unknown = api_pb2.ContainerAllocateResponse(cdi_devices=[api_pb2.CDIDevice(name=f"{cdi.resource}=none")])
-    with _answering(of, cdi, lambda _: unknown):
-        yield
+    return of.answering(cdi, lambda _: unknown)
 
 
 @contextmanager
@@ -112,10 +110,10 @@ def test_a_cdi_device_that_the_runtime_does_not_know(
     with _connection_kept(nri_node):
         with gone(nri_node):
             nri_node.create(pod("bad", [container("main", {cdi.resource: 1})]))
-            _wait_event(nri_node, "bad", _UNKNOWN_CDI)
+            nri_node.wait_event("bad", _UNKNOWN_CDI)
             assert not nri_node.starts("bad")
             nri_node.delete("bad")
-        nri_node.wait_numbers(cdi.resource, allocated=0, releasing=0, available=1)
+        nri_node.wait_free(cdi)
         nri_node.run(pod("good", [container("main", {cdi.resource: 1})]))
         assert nri_node.seen("good").env["CDI_CDI_0"] == "yes"
         nri_node.delete("good")
@@ -123,24 +121,13 @@ def test_a_cdi_device_that_the_runtime_does_not_know(
 
 def test_a_static_pod_whose_author_chose_its_uid(nri_node: NodeUnderTest) -> None:
     rw = nri_node.kinds["rw"]
-    body = pod("chosen", [container("main", {rw.resource: 1})])
+    body = marked(pod("chosen", [container("main", {rw.resource: 1})]))
     body["metadata"]["uid"] = "11111111-2222-3333-4444-555555555555"
-    body["metadata"]["annotations"] = {REQUIRED_PLUGINS_ANNOTATION: "[ nodedevice ]"}
     with _connection_kept(nri_node):
         with nri_node.static(body) as name:
-            _wait_event(nri_node, name, "remove metadata.uid from the manifest")
+            nri_node.wait_event(name, "remove metadata.uid from the manifest")
             assert not nri_node.starts(name)
-        nri_node.wait_numbers(rw.resource, allocated=0, releasing=0, available=3)
-
-
-@contextmanager
-def _answering(of: NodeUnderTest, kind: Kind, answer: Answer) -> Iterator[None]:
-    knobs = of.plugins.by_resource[kind.resource].knobs
-    usual, knobs.allocate_answer = knobs.allocate_answer, answer
-    try:
-        yield
-    finally:
-        knobs.allocate_answer = usual
+        nri_node.wait_free(rw)
 
 
 def _env(value: str) -> Answer:
@@ -153,17 +140,3 @@ def _connection_kept(of: NodeUnderTest) -> Iterator[None]:
     before = log.read_text().count(_LOST)
     yield
     assert log.read_text().count(_LOST) == before
-
-
-def _wait_event(of: NodeUnderTest, name: str, message: str) -> None:
-    of.wait(name, _is_known, "is in the API")
-    of.wait(name, lambda _: any(message in event for event in of.events(name)), f"has an Event with: {message}")
-
-
-def _is_known(found: Json) -> bool:
-    return bool(found)
-
-
-def _delete(of: NodeUnderTest, kind: Kind, *names: str) -> None:
-    of.delete(*names)
-    of.wait_numbers(kind.resource, allocated=0, releasing=0, available=len(kind.files))

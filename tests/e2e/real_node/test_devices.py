@@ -31,9 +31,8 @@ def test_nodes_environment_and_mounts(any_node: NodeUnderTest) -> None:
 def test_only_the_permitted_modes(any_node: NodeUnderTest) -> None:
     """A device that is given only to be read cannot be written, by a node of the container's own neither."""
     ro = any_node.kinds["ro"]
-    any_node.run(
-        pod("reader", [container("main", {ro.resource: 1}, [*_checks(any_node), "-open", ro.path_of("ro-0")])])
-    )
+    checks = [*_checks(any_node), "-open", ro.path_of("ro-0")]
+    any_node.run(pod("reader", [container("main", {ro.resource: 1}, checks)]))
     seen = any_node.seen("reader")
     assert seen.modes(ro.path_of("ro-0")) == "r"
     assert _openable(any_node, seen) == {ro.files["ro-0"].number: "r"}
@@ -58,9 +57,8 @@ def test_what_the_pod_sets_itself(any_node: NodeUnderTest) -> None:
 @pytest.mark.kubelet("scenario 84")
 def test_by_cdi(any_node: NodeUnderTest) -> None:
     cdi = any_node.kinds["cdi"]
-    any_node.run(
-        pod("cdi", [container("main", {cdi.resource: 1}, [*_checks(any_node), "-open", cdi.path_of("cdi-0")])])
-    )
+    checks = [*_checks(any_node), "-open", cdi.path_of("cdi-0")]
+    any_node.run(pod("cdi", [container("main", {cdi.resource: 1}, checks)]))
     seen = any_node.seen("cdi")
     assert seen.modes(cdi.path_of("cdi-0")) == "rw"
     assert seen.env["CDI_CDI_0"] == "yes"
@@ -143,16 +141,19 @@ def test_devices_are_free_again(any_node: NodeUnderTest, count: int) -> None:
         any_node.delete("next")
 
 
+def _numbers(of: NodeUnderTest) -> list[str]:
+    """Of every plugin's devices."""
+    return [file.number for kind in of.kinds.values() for file in kind.files.values()]
+
+
 def _checks(of: NodeUnderTest) -> list[str]:
     """Try every device that any plugin has, by number."""
-    numbers = [file.number for kind in of.kinds.values() for file in kind.files.values()]
-    return [argument for number in numbers for argument in ("-number", number)]
+    return [argument for number in _numbers(of) for argument in ("-number", number)]
 
 
 def _openable(of: NodeUnderTest, seen: Seen) -> dict[str, str]:
     """Modes by number, of every plugin's devices that could be opened in any way."""
-    numbers = [file.number for kind in of.kinds.values() for file in kind.files.values()]
-    return {number: modes for number in numbers if (modes := seen.modes(number))}
+    return {number: modes for number in _numbers(of) if (modes := seen.modes(number))}
 
 
 def test_force_deleted_and_the_next_waits_for_the_same(nri_node: NodeUnderTest) -> None:

@@ -11,10 +11,8 @@ from contextlib import AbstractContextManager, contextmanager
 import pytest
 from nodedevice_api.names import REQUIRED_PLUGINS_ANNOTATION, Condition, Reason
 
-from tests.cluster.waiting import wait_until
 from tests.e2e.real_node.node_under_test import NodeUnderTest
 from tests.e2e.real_node.pods import Json, container, pod
-from tests.e2e.real_node.pods_on_node import PATIENCE_SECONDS
 
 Away = Callable[[NodeUnderTest], AbstractContextManager[None]]
 
@@ -38,29 +36,20 @@ def _stopped(of: NodeUnderTest) -> Iterator[None]:
         of.agent.signal(signal.SIGCONT)
 
 
-def test_pods_that_ask_are_marked_for_the_runtime(nri_node: NodeUnderTest) -> None:
-    rw = nri_node.kinds["rw"]
-    asking = nri_node.run(pod("asks", [container("main", {rw.resource: 1})]))
-    plain = nri_node.run(pod("plain", [container("main")]))
-    assert "nodedevice" in asking["metadata"]["annotations"][REQUIRED_PLUGINS_ANNOTATION]
-    assert REQUIRED_PLUGINS_ANNOTATION not in plain["metadata"].get("annotations", {})
-    nri_node.delete("asks", "plain")
-
-
 @pytest.mark.kubelet("weak spot 27")
 @pytest.mark.parametrize("away", [_killed, _stopped], ids=["killed", "stopped"])
 def test_no_container_starts_without_its_device(nri_node: NodeUnderTest, away: Away) -> None:
     rw = nri_node.kinds["rw"]
     with away(nri_node):
         nri_node.create(pod("asks", [container("main", {rw.resource: 1})]))
-        nri_node.run(pod("plain", [container("main")]))
+        plain = nri_node.run(pod("plain", [container("main")]))
+        assert REQUIRED_PLUGINS_ANNOTATION not in plain["metadata"].get("annotations", {})
         nri_node.wait_refused("asks")
         assert not nri_node.starts("asks")
     # the kubelet tries again by itself
     nri_node.wait_running("asks")
-    (seen,) = [nri_node.seen("asks")]
+    assert nri_node.seen("asks").env[rw.env] in rw.files
     assert len(nri_node.starts("asks")) == 1
-    assert seen.env[rw.env] in rw.files
     nri_node.delete("asks", "plain")
 
 
@@ -125,9 +114,8 @@ def _wait_reported_after_a_container(of: NodeUnderTest, reason: str, end: str) -
     of.run(pod("plain", [container("main")]))
 
     def is_reported() -> bool:
-        conditions = of.node_device(of.kinds["rw"].resource).get("conditions", [])
-        (found,) = [c for c in conditions if c["type"] == Condition.INJECTABLE]
+        found = of.condition(of.kinds["rw"].resource, Condition.INJECTABLE)
         return bool(found["status"] == "True" and found["reason"] == reason and found["message"].endswith(end))
 
-    wait_until(is_reported, f"Injectable: {reason}, … {end}", PATIENCE_SECONDS)
+    of.until(is_reported, f"Injectable: {reason}, … {end}")
     of.delete("plain")

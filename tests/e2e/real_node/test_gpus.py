@@ -5,11 +5,10 @@ from typing import Any
 
 from nodedevice_api.names import Reason
 
-from tests.cluster.waiting import wait_until
 from tests.e2e.real_node.gpus import gpus
 from tests.e2e.real_node.node_under_test import NodeUnderTest
 from tests.e2e.real_node.pods import Json, container, pod
-from tests.e2e.real_node.pods_on_node import OURS, PATIENCE_SECONDS
+from tests.e2e.real_node.pods_on_node import OURS
 
 GPU, UNITS = "nvidia.com/gpu", "aliyun.com/gpu-mem"
 # what every container with a GPU has of the driver
@@ -30,7 +29,8 @@ def test_a_whole_gpu(our_node: NodeUnderTest, tmp_path: Path) -> None:
         our_node.wait_allocatable(GPU, 2)
         our_node.run(pod("gpu", [container("has", {GPU: 1}, found.checks), container("none", None, found.checks)]))
         has, none = our_node.seen("gpu", "has"), our_node.seen("gpu", "none")
-        given, other = _paths(found.uuids.index(has.env["NVIDIA_VISIBLE_DEVICES"]))
+        index = found.uuids.index(has.env["NVIDIA_VISIBLE_DEVICES"])
+        given, other = f"/dev/nvidia{index}", f"/dev/nvidia{1 - index}"
         expected = {given: "rw", other: "", **dict.fromkeys(COMMON, "rw")}
         assert {path: has.modes(path) for path in found.numbers} == expected
         assert {path: has.modes(number) for path, number in found.numbers.items()} == expected
@@ -57,16 +57,14 @@ def test_units_of_memory(nri_node: NodeUnderTest, tmp_path: Path) -> None:
         uid = nri_node.create(_with_units("fifth", 16)).metadata.uid
         why = f"no device has 16 of {UNITS} free; the most is 14"
         shown = {uid: (Reason.NO_DEVICE_FITS, why)}
-        wait_until(lambda: _waiting(nri_node) == shown, "the NodeDevice shows why it waits", PATIENCE_SECONDS)
-        wait_until(
-            lambda: any(why in event for event in nri_node.events("fifth")), "an Event reports it", PATIENCE_SECONDS
-        )
+        nri_node.until(lambda: _waiting(nri_node) == shown, "the NodeDevice shows why it waits")
+        nri_node.wait_event("fifth", why)
         assert not nri_node.starts("fifth")
         nri_node.delete("p0")
         nri_node.wait_running("fifth")
         _check_limits(nri_node, "fifth")
         nri_node.delete("large", "fifth", *four[1:])
-        wait_until(lambda: not list((host / "containers").iterdir()), "all directories are removed", PATIENCE_SECONDS)
+        nri_node.until(lambda: not list((host / "containers").iterdir()), "all directories are removed")
 
 
 def test_units_that_a_kubelet_gives(kubelet_node: NodeUnderTest, tmp_path: Path) -> None:
@@ -113,8 +111,3 @@ def _check_limits(of: NodeUnderTest, name: str) -> None:
 def _waiting(of: NodeUnderTest) -> dict[str, tuple[str, str]]:
     """Reason and message by pod UID."""
     return {each["podUID"]: (each["reason"], each["message"]) for each in of.node_device(UNITS).get("waiting", ())}
-
-
-def _paths(index: int) -> tuple[str, str]:
-    """The device file of this GPU of two, and of the other."""
-    return f"/dev/nvidia{index}", f"/dev/nvidia{1 - index}"

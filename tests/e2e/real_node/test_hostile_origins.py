@@ -7,16 +7,17 @@ import asyncio
 import itertools
 import json
 import time
-from collections.abc import Coroutine, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
+from hack.bench.operator.counts import peak_rss_mib
 from tests.cluster.node.kubelet import PLUGIN_DIR as KUBELET_PLUGIN_DIR
-from tests.e2e.real_node.device_plugins import event_loop
+from tests.e2e.real_node.device_plugins import call_in, event_loop
 from tests.e2e.real_node.node_under_test import NodeUnderTest
 from tests.e2e.real_node.pods import Json, container, pod
 from tests.fakes.hostile_lists import hostile_lists
@@ -35,7 +36,6 @@ _CONFIGS: Final = 60
 _CONTAINERS: Final = 12
 _KUBELETS_DEVICES: Final = 40_000
 _HOLDERS: Final = 4
-_CALL_SECONDS: Final = 60.0
 
 
 @pytest.fixture
@@ -52,8 +52,8 @@ def test_every_container_starts_with_its_device(nri_node: NodeUnderTest, turns: 
         began = time.time()
         refused = _pods_for(nri_node, _SECONDS)
         nri_node.agent.verify_alive()
-        status = Path(f"/proc/{nri_node.agent.pid}/status").read_text().splitlines()
-        peak_mib = next(int(line.split()[1]) / 1024 for line in status if line.startswith("VmHWM"))
+        assert nri_node.agent.pid is not None
+        peak_mib = peak_rss_mib(nri_node.agent.pid)
         long = _long_turns(turns, began)
     print(f"{len(refused)} pods, {sum(map(bool, refused))} refused, peak {peak_mib:.0f} MiB, longest turns {long[:5]}")
     assert [found for found in refused if found] == []
@@ -131,8 +131,8 @@ def _plugin_of_the_kubelet(under_test: NodeUnderTest) -> Iterator[None]:
     plugin.knobs.allocate_answer = lambda _: response
     directory = under_test.node.outside(KUBELET_PLUGIN_DIR)
     with event_loop() as loop, ExitStack() as ends:
-        _call(loop, plugin.join(directory))
-        ends.callback(lambda: _call(loop, plugin.stop()))
+        call_in(loop, plugin.join(directory))
+        ends.callback(lambda: call_in(loop, plugin.stop()))
         changes = asyncio.run_coroutine_threadsafe(_change(plugin), loop)
         ends.callback(changes.cancel)
         under_test.wait_allocatable(_KUBELETS, _KUBELETS_DEVICES)
@@ -140,10 +140,6 @@ def _plugin_of_the_kubelet(under_test: NodeUnderTest) -> Iterator[None]:
             # none of them starts, as no process takes so many variables; the kubelet keeps what it allocated
             under_test.create(pod(f"holder-{number}", [container("main", {_KUBELETS: 1000})]))
         yield
-
-
-def _call(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, None]) -> None:
-    asyncio.run_coroutine_threadsafe(coroutine, loop).result(_CALL_SECONDS)
 
 
 async def _change(plugin: FakePlugin) -> None:

@@ -9,7 +9,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from enum import Enum
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from inotify_simple import INotify, flags
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
 from tests.cluster.node.machine import MachineProcess
+from tests.e2e.real_node.device_plugins import Kind
 from tests.e2e.real_node.node_under_test import NodeUnderTest
 from tests.e2e.real_node.pods import Json, container, pod
 
@@ -58,7 +59,7 @@ def give_back(loss: Loss, of: NodeUnderTest) -> None:
 
 
 @contextmanager
-def lost_at(phase: Phase, loss: Loss, of: NodeUnderTest, resource: str) -> Iterator[Callable[[], None]]:
+def lost_at(phase: Phase, loss: Loss, of: NodeUnderTest, kind: Kind) -> Iterator[Callable[[], None]]:
     """Arms the loss for the pods made in the block.
 
     Yields what the block calls when it has made them: it returns once the agent is lost.
@@ -78,48 +79,38 @@ def lost_at(phase: Phase, loss: Loss, of: NodeUnderTest, resource: str) -> Itera
         if not lost.wait(_GIVE_UP_SECONDS):
             raise TimeoutError(f"it never came to this: {phase.value}")
 
-    with _armed(phase, of, resource, lose):
+    with _armed(phase, of, kind, lose):
         yield wait
 
 
-@contextmanager
-def _armed(phase: Phase, of: NodeUnderTest, resource: str, lose: Callable[[], None]) -> Iterator[None]:
+def _armed(phase: Phase, of: NodeUnderTest, kind: Kind, lose: Callable[[], None]) -> AbstractContextManager[None]:
     match phase:
         case Phase.CREATED:
-            yield
+            return nullcontext()
         case Phase.ALLOCATING:
-            with _before_the_answer(of, resource, lose):
-                yield
+            return _before_the_answer(of, kind, lose)
         case Phase.SANDBOX_NETWORK:
-            with _at_entry(of.node.outside(_NETWORKS), 1, lose):
-                yield
+            return _at_entry(of.node.outside(_NETWORKS), 1, lose)
         case Phase.SANDBOX:
-            with _at_entry(of.node.outside(_TASKS), 1, lose):
-                yield
+            return _at_entry(of.node.outside(_TASKS), 1, lose)
         case Phase.CONTAINER:
-            with _at_entry(of.node.outside(_TASKS), 2, lose):
-                yield
+            return _at_entry(of.node.outside(_TASKS), 2, lose)
         case Phase.RUNNING:
-            with _at_entry(of.reports, 1, lose):
-                yield
+            return _at_entry(of.reports, 1, lose)
 
 
 @contextmanager
-def _before_the_answer(of: NodeUnderTest, resource: str, lose: Callable[[], None]) -> Iterator[None]:
+def _before_the_answer(of: NodeUnderTest, kind: Kind, lose: Callable[[], None]) -> Iterator[None]:
     """When the plugin has been called, and has not answered yet."""
-    knobs = of.plugins.by_resource[resource].knobs
-    usual = knobs.allocate_answer
+    usual = of.plugins.by_resource[kind.resource].knobs.allocate_answer
     assert usual is not None
 
     def answer(ids: Sequence[str]) -> api_pb2.ContainerAllocateResponse:
         lose()
         return usual(ids)
 
-    knobs.allocate_answer = answer
-    try:
+    with of.answering(kind, answer):
         yield
-    finally:
-        knobs.allocate_answer = usual
 
 
 @contextmanager
@@ -162,9 +153,9 @@ def _round(of: NodeUnderTest, phase: Phase, loss: Loss, prefix: str) -> None:
     """Two pods that ask, one with two containers; then one that does not. All run in the end, each with devices of its own."""
     rw = of.kinds["rw"]
     asking = [f"{prefix}-{letter}" for letter in _ASKING]
-    with lost_at(phase, loss, of, rw.resource) as lost:
-        for name, pod_of in zip(asking, (_one, _two), strict=True):
-            of.create(pod_of(name, rw.resource))
+    with lost_at(phase, loss, of, rw) as lost:
+        for name, containers in zip(asking, (["main"], ["main", "other"]), strict=True):
+            of.create(pod(name, [_container(each, rw.resource) for each in containers]))
         lost()
     of.run(pod(f"{prefix}-plain", [container("main")]))
     give_back(loss, of)
@@ -177,14 +168,6 @@ def _round(of: NodeUnderTest, phase: Phase, loss: Loss, prefix: str) -> None:
             assert all(start.modes(rw.path_of(device_id)) == "rw" for device_id in given)
             assert not start.shared
     of.delete(*asking, f"{prefix}-plain")
-
-
-def _one(name: str, resource: str) -> Json:
-    return pod(name, [_container("main", resource)])
-
-
-def _two(name: str, resource: str) -> Json:
-    return pod(name, [_container("main", resource), _container("other", resource)])
 
 
 def _container(name: str, resource: str) -> Json:

@@ -14,11 +14,10 @@ from nodedevice_agent.runtime.kubelet_takeover import CHECK_SECONDS
 from nodedevice_api import names
 
 from tests.cluster.node.kubelet import PLUGIN_DIR as KUBELET_PLUGIN_DIR
-from tests.cluster.waiting import wait_until
 from tests.e2e.real_node.device_plugins import Kind, Plugins, device_files
 from tests.e2e.real_node.node_under_test import AGENT_PLUGIN_DIR, NodeUnderTest
 from tests.e2e.real_node.pods import container, pod
-from tests.e2e.real_node.pods_on_node import OURS, PATIENCE_SECONDS
+from tests.e2e.real_node.pods_on_node import OURS
 
 _MOUNTED = f"{OURS}/moving"
 
@@ -50,7 +49,7 @@ class Move:
         def is_so() -> bool:
             return bool(self._of.node_device(resource).get("agent", {}).get("servedBy") == who)
 
-        wait_until(is_so, f"{resource} is served by {who}", PATIENCE_SECONDS)
+        self._of.until(is_so, f"{resource} is served by {who}")
 
     def run(self, name: str) -> None:
         """A pod that asks for one runs with it, and is deleted."""

@@ -18,15 +18,12 @@ from nodedevice_api.names import Condition, Reason
 from tests.cluster.build.binaries import find
 from tests.cluster.errors import BinaryError
 from tests.cluster.node.machine import MachineProcess
-from tests.cluster.waiting import wait_until
 from tests.e2e.real_node.node_under_test import NodeUnderTest
 from tests.e2e.real_node.pods import container, pod
-from tests.e2e.real_node.pods_on_node import PATIENCE_SECONDS
 from tests.fakes.third_party import rust_plugin, sample_plugin
 
 _KUBELET = "/var/lib/kubelet"
 
-Holders = dict[str, list[str]]
 T = TypeVar("T")
 
 
@@ -40,11 +37,11 @@ def started(of: NodeUnderTest, program: Path, resource: str) -> Iterator[Machine
     plugin = of.node.process(program.name, [str(program)])
     plugin.start()
     try:
-        wait_until(is_served, f"the kubelet has devices of {resource}", PATIENCE_SECONDS)
+        of.until(is_served, f"the kubelet has devices of {resource}")
         yield plugin
     finally:
         plugin.kill()
-        wait_until(lambda: not is_served(), f"the kubelet has no devices of {resource}", PATIENCE_SECONDS)
+        of.until(lambda: not is_served(), f"the kubelet has no devices of {resource}")
 
 
 @pytest.fixture
@@ -66,15 +63,10 @@ def widgets(nri_node: NodeUnderTest) -> Iterator[MachineProcess]:
         yield plugin
 
 
-def shown(of: NodeUnderTest, resource: str) -> Holders:
-    """Device IDs by pod, as the NodeDevice shows them."""
-    return {each["name"]: each["deviceIDs"] for each in of.node_device(resource).get("allocations", [])}
-
-
-def given(of: NodeUnderTest, resource: str) -> Holders:
-    """The same by the kubelet's own word."""
+def given(of: NodeUnderTest, resource: str) -> dict[str, list[str]]:
+    """Device IDs by `pod/container`, by the kubelet's own word."""
     rows = chain.from_iterable(held.rows for held in asked(of, PodResources.list_pods).values())
-    return {row.name: list(row.device_ids) for row in rows if row.resource_name == resource}
+    return {f"{row.name}/{row.container}": list(row.device_ids) for row in rows if row.resource_name == resource}
 
 
 def asked_for(of: NodeUnderTest, name: str) -> tuple[PodResourcesRow, ...]:
@@ -98,15 +90,11 @@ def until_shown(of: NodeUnderTest, resource: str, total: int, healthy: int) -> N
         is_observed = seen.get("agent", {}).get("servedBy") == names.SERVED_BY_KUBELET
         return is_observed and (seen["total"], seen["healthy"]) == (total, healthy)
 
-    wait_until(is_shown, f"{resource} is shown with {healthy} of {total} healthy", PATIENCE_SECONDS)
+    of.until(is_shown, f"{resource} is shown with {healthy} of {total} healthy")
 
 
 def until_equal(of: NodeUnderTest, resource: str) -> None:
-    wait_until(lambda: shown(of, resource) == given(of, resource), f"holders of {resource} are shown", PATIENCE_SECONDS)
-
-
-def until_held_by(of: NodeUnderTest, resource: str, pod_name: str) -> None:
-    wait_until(lambda: list(shown(of, resource)) == [pod_name], f"{pod_name} is shown", PATIENCE_SECONDS)
+    of.until(lambda: of.holders(resource) == given(of, resource), f"holders of {resource} are shown")
 
 
 def until_unmarked(of: NodeUnderTest, resource: str) -> None:
@@ -116,7 +104,7 @@ def until_unmarked(of: NodeUnderTest, resource: str) -> None:
         made = of.would_create(pod("unmarked", [container("main", {resource: 1})]))
         return names.REQUIRED_PLUGINS_ANNOTATION not in (made.metadata.annotations or {})
 
-    wait_until(is_unmarked, f"pods that ask for {resource} are not marked", PATIENCE_SECONDS)
+    of.until(is_unmarked, f"pods that ask for {resource} are not marked")
 
 
 def owners(of: NodeUnderTest, resource: str) -> set[str]:
@@ -136,8 +124,8 @@ def test_both_are_shown_and_nothing_is_done_about_them(
     of.run(pod("seen", [container("main", {resource: 1})]))
     # its devices exist on no machine, so that the runtime refuses the container; the kubelet has given them out all the same
     of.create(pod("refused", [container("main", {rust_plugin.RESOURCE: 1})]))
-    for name, holder in ((resource, "seen"), (rust_plugin.RESOURCE, "refused")):
-        until_held_by(of, name, holder)
+    for name, holder in ((resource, "seen/main"), (rust_plugin.RESOURCE, "refused/main")):
+        of.until(lambda name=name, holder=holder: [*of.holders(name)] == [holder], f"{holder} is shown")  # type: ignore[misc]
         until_equal(of, name)
         assert owners(of, name) == {"kubelet"}
 
@@ -145,15 +133,15 @@ def test_both_are_shown_and_nothing_is_done_about_them(
         text = of.control_plane.kubectl("get", "poddevice/seen", "-n", of.namespace, "-o", "json", check=False)
         return resource in text
 
-    wait_until(is_recorded, "the pod has a PodDevice", PATIENCE_SECONDS)
+    of.until(is_recorded, "the pod has a PodDevice")
     [row] = asked_for(of, "seen")
-    assert (row.name, row.resource_name, list(row.device_ids)) == ("seen", resource, shown(of, resource)["seen"])
+    assert (row.name, row.resource_name, list(row.device_ids)) == ("seen", resource, of.holders(resource)["seen/main"])
     with pytest.raises(PodResourcesRefused):
         asked_for(of, "nobody")
     of.delete("seen", "refused")
     for name in (resource, rust_plugin.RESOURCE):
         until_equal(of, name)
-        assert shown(of, name) == {}
+        assert of.holders(name) == {}
 
 
 def test_restarts_of_plugin_and_kubelet_lose_nobody(nri_node: NodeUnderTest, sample: MachineProcess) -> None:
@@ -162,7 +150,7 @@ def test_restarts_of_plugin_and_kubelet_lose_nobody(nri_node: NodeUnderTest, sam
     of.wait_allocatable(resource, 2)
     of.run(pod("stays", [container("main", {resource: 1})]))
     until_equal(of, resource)
-    held = shown(of, resource)
+    held = of.holders(resource)
     sample.kill()
     until_shown(of, resource, 2, 0)
     broken = {each["id"]: each.get("reason") for each in of.node_device(resource)["devices"]}
@@ -170,12 +158,11 @@ def test_restarts_of_plugin_and_kubelet_lose_nobody(nri_node: NodeUnderTest, sam
     sample.start()
     until_shown(of, resource, 2, 2)
     of.node.kubelet.kill()
-    assert shown(of, resource) == held
+    assert of.holders(resource) == held
     of.node.start_kubelet()
     until_shown(of, resource, 2, 2)
     until_equal(of, resource)
-    assert shown(of, resource) == held
-    conditions = {c["type"]: c["status"] for c in of.node_device(resource)["conditions"]}
-    assert conditions[Condition.CONFLICT] == "False"
+    assert of.holders(resource) == held
+    assert of.condition(resource, Condition.CONFLICT)["status"] == "False"
     of.delete("stays")
     until_equal(of, resource)

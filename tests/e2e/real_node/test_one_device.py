@@ -2,7 +2,6 @@
 
 import os
 import signal
-import stat
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -10,11 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.cluster.waiting import wait_until
-from tests.e2e.real_node.device_plugins import device_files
+from tests.e2e.real_node.device_plugins import device_files, make_device_file
 from tests.e2e.real_node.node_under_test import NodeUnderTest
 from tests.e2e.real_node.pods import container, pod
-from tests.e2e.real_node.pods_on_node import PATIENCE_SECONDS
 
 LINES, LINKS = "example.com/lines", "example.com/links"
 _FILES = ("/dev/nodedevice-line0", "/dev/nodedevice-line1")
@@ -27,17 +24,11 @@ def files() -> Iterator[dict[str, str]]:
     numbers = dict(zip(_FILES, (other.number for other in device_files()), strict=False))
     with ExitStack() as undo:
         for path, number in numbers.items():
-            _make(path, number)
+            make_device_file(path, number)
             undo.callback(Path(path).unlink, missing_ok=True)
         Path(_LINK).symlink_to(Path(_FILES[0]).name)
         undo.callback(Path(_LINK).unlink)
         yield numbers
-
-
-def _make(path: str, number: str) -> None:
-    kind, major, minor = number.split(":")
-    mode = stat.S_IFBLK if kind == "b" else stat.S_IFCHR
-    os.mknod(path, mode | 0o600, os.makedev(int(major), int(minor)))
 
 
 @contextmanager
@@ -59,7 +50,7 @@ def test_a_device_with_two_names_is_given_once(our_node: NodeUnderTest, files: d
         assert device["reason"] == "InOtherUse"
         our_node.run(pod("both", [container("main", {LINES: 2})]))
         assert {path for path in our_node.seen("both").nodes if path in files} == {*files}
-        wait_until(lambda: "both has it now" in _message(our_node), "it names the pod", PATIENCE_SECONDS)
+        our_node.until(lambda: "both has it now" in _message(our_node), "it names the pod")
         our_node.delete("both")
 
 
@@ -75,13 +66,10 @@ def test_a_container_does_not_start_again_without_its_device(
         our_node.run(pod("line", [container("main", {LINES: 1})]))
         (path,) = (path for path in our_node.seen("line").nodes if path in files)
         Path(path).unlink()
-        wait_until(lambda: our_node.node_device(LINES)["healthy"] == 1, "it is gone", PATIENCE_SECONDS)
+        our_node.wait_numbers(LINES, healthy=1)
         os.kill(our_node.pid_of("line", "main"), signal.SIGKILL)
-        said = f"device {path.removeprefix('/dev/')} of {LINES} is not there"
-        wait_until(
-            lambda: any(said in event for event in our_node.events("line")), "an Event says why", PATIENCE_SECONDS
-        )
+        our_node.wait_event("line", f"device {path.removeprefix('/dev/')} of {LINES} is not there")
         assert len(our_node.starts("line")) == 1
-        _make(path, files[path])
+        make_device_file(path, files[path])
         our_node.wait_starts("line", 2)
         our_node.delete("line")

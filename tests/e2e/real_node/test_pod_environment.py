@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from nodedevice_agent.plugins.nvml.environment import TABLE, unset_value
+from nodedevice_api.names import Condition
 
 from tests.cluster.api import ConfigMap, Object
 from tests.cluster.build.images import CUDA_IMAGE
-from tests.cluster.waiting import wait_until
 from tests.e2e.real_node.gpus import Gpus, gpus
 from tests.e2e.real_node.node_under_test import NRI, NodeUnderTest
 from tests.e2e.real_node.pods import Json, container, pod
-from tests.e2e.real_node.pods_on_node import PATIENCE_SECONDS
 
 GPU, UNITS, OTHER_UNITS = "nvidia.com/gpu", "aliyun.com/gpu-mem", "example.com/gpu-mem"
 VISIBLE = "NVIDIA_VISIBLE_DEVICES"
@@ -71,7 +70,7 @@ def test_of_pod_and_image_at_once_is_refused(nri_node: NodeUnderTest, tmp_path: 
         nri_node.wait_allocatable(GPU, 2)
         for name, limits in (("has", {GPU: 1}), ("none", None)):
             nri_node.create(pod(name, [with_env(cuda("main", limits), {VISIBLE: "all"})]))
-            _wait_for_event(nri_node, name, "from the pod's spec")
+            nri_node.wait_event(name, "from the pod's spec")
             assert not nri_node.starts(name)
         nri_node.run(pod("wants-none", [with_env(cuda("main"), {VISIBLE: "none"})]))
         nri_node.delete("has", "none", "wants-none")
@@ -90,10 +89,10 @@ def test_annotations_and_mounts_by_which_nvidias_runtime_adds_devices(nri_node: 
         annotated["metadata"]["annotations"] = {"nvidia.cdi.k8s.io/container.main": "nvidia.com/gpu=all"}
         nri_node.create(annotated)
         for name, words in (("asks-by-mount", path), ("asks-by-annotation", "nvidia.com/gpu=all")):
-            _wait_for_event(nri_node, name, words)
-            _wait_for_event(nri_node, name, "was not allocated")
+            nri_node.wait_event(name, words)
+            nri_node.wait_event(name, "was not allocated")
             assert not nri_node.starts(name)
-        wait_until(lambda: bool(nri_node.starts("monitor-mount")), "an exempt pod starts", PATIENCE_SECONDS)
+        nri_node.until(lambda: bool(nri_node.starts("monitor-mount")), "an exempt pod starts")
         nri_node.delete("asks-by-mount", "asks-by-annotation", "monitor-mount")
 
 
@@ -106,7 +105,7 @@ def test_who_keeps_it(nri_node: NodeUnderTest, tmp_path: Path) -> None:
         assert nri_node.seen("monitor-1", "main").env[VISIBLE] == "all"
         assert {nri_node.seen("other", name).env[VISIBLE] for name in ("main", "first")} == {"void"}
         named = f"{nri_node.namespace}/monitor-1"
-        wait_until(lambda: named in _injectable(nri_node), "the NodeDevice names the exempt pod", PATIENCE_SECONDS)
+        nri_node.until(lambda: named in _injectable(nri_node), "the NodeDevice names the exempt pod")
         nri_node.agent.kill()
         nri_node.run(pod("unseen", [cuda("main")]))
         assert nri_node.seen("unseen", "main").env[VISIBLE] == "all"
@@ -120,7 +119,7 @@ def test_with_a_kubelet_the_pods_own_counts(kubelet_node: NodeUnderTest, tmp_pat
         kubelet_node.run(pod("p", [with_env(container("main", {GPU: 1}), {VISIBLE: "all"}), cuda("none")]))
         assert {kubelet_node.seen("p", name).env[VISIBLE] for name in ("main", "none")} == {"all"}
         said = "override its allocation"
-        wait_until(lambda: said in _injectable(kubelet_node), "the NodeDevice says so", PATIENCE_SECONDS)
+        kubelet_node.until(lambda: said in _injectable(kubelet_node), "the NodeDevice says so")
         kubelet_node.delete("p")
 
 
@@ -153,15 +152,10 @@ def test_auto_uses_the_nodes_specification(our_node: NodeUnderTest, tmp_path: Pa
             assert (env[VISIBLE], env["BY_CDI"] in found.uuids) == ("void", True)
             # a kubelet's runtime may ignore CDI devices
             way = "cdi" if our_node.runtime == NRI else "cdi,env"
-            wait_until(lambda: _way(our_node) == {way}, "the NodeDevice shows the way", PATIENCE_SECONDS)
+            our_node.until(lambda: _way(our_node) == {way}, "the NodeDevice shows the way")
         finally:
             file.unlink()
         our_node.delete("before", "after")
-
-
-def _wait_for_event(of: NodeUnderTest, name: str, words: str) -> None:
-    said = f"an Event of {name} says {words}"
-    wait_until(lambda: any(words in event for event in of.events(name)), said, PATIENCE_SECONDS)
 
 
 def _specification(of: Gpus) -> str:
@@ -175,5 +169,4 @@ def _way(of: NodeUnderTest) -> set[str]:
 
 
 def _injectable(of: NodeUnderTest) -> str:
-    (found,) = (each["message"] for each in of.node_device(GPU)["conditions"] if each["type"] == "Injectable")
-    return str(found)
+    return str(of.condition(GPU, Condition.INJECTABLE)["message"])

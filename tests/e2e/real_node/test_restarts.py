@@ -10,10 +10,9 @@ import signal
 from collections.abc import Callable
 
 import pytest
-from nodedevice_api.names import REQUIRED_PLUGINS_ANNOTATION
 
 from tests.e2e.real_node.node_under_test import NRI, NodeUnderTest
-from tests.e2e.real_node.pods import Json, container, pod
+from tests.e2e.real_node.pods import Json, container, marked, pod
 
 Restart = Callable[[NodeUnderTest], None]
 
@@ -120,8 +119,7 @@ def test_plugins_that_are_late(our_node: NodeUnderTest) -> None:
 
 def test_a_static_pod(our_node: NodeUnderTest) -> None:
     """One that the kubelet has failed has no owner to make another: its file has to go and come again."""
-    body = pod("fixed", [container("main", {our_node.kinds["rw"].resource: 1})])
-    body["metadata"]["annotations"] = {REQUIRED_PLUGINS_ANNOTATION: "[ nodedevice ]"}
+    body = marked(pod("fixed", [container("main", {our_node.kinds["rw"].resource: 1})]))
     with our_node.static(body) as name:
         our_node.wait_running(name)
         our_node.seen(name)

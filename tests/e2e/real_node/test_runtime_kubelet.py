@@ -7,24 +7,12 @@ import signal
 from nodedevice_api import names
 from nodedevice_api.names import Condition, Reason
 
-from tests.cluster.waiting import wait_until
 from tests.e2e.real_node.node_under_test import NodeUnderTest
-from tests.e2e.real_node.pods import Json, container, pod
-from tests.e2e.real_node.pods_on_node import PATIENCE_SECONDS
-
-
-def holders(of: NodeUnderTest, resource: str) -> dict[str, list[str]]:
-    """Device IDs by `pod/container`, as the NodeDevice shows them."""
-    return {f"{a['name']}/{a['container']}": a["deviceIDs"] for a in of.node_device(resource).get("allocations", [])}
+from tests.e2e.real_node.pods import container, pod
 
 
 def until_held(of: NodeUnderTest, resource: str, expected: dict[str, list[str]]) -> None:
-    wait_until(lambda: holders(of, resource) == expected, f"{resource} is held by {expected}", PATIENCE_SECONDS)
-
-
-def condition(of: NodeUnderTest, resource: str, kind: str) -> Json:
-    found = {c["type"]: c for c in of.node_device(resource).get("conditions", [])}
-    return dict(found.get(kind, {}))
+    of.until(lambda: of.holders(resource) == expected, f"{resource} is held by {expected}")
 
 
 def cordon(of: NodeUnderTest, resource: str, *device_ids: str) -> None:
@@ -49,16 +37,11 @@ def test_holders_are_the_containers_that_found_the_devices(kubelet_node: NodeUnd
 
 def test_capacity_is_the_kubelets_own(kubelet_node: NodeUnderTest) -> None:
     rw = kubelet_node.kinds["rw"]
-    wait_until(
-        lambda: condition(kubelet_node, rw.resource, Condition.READY).get("status") == "True",
-        "the resource is ready",
-        PATIENCE_SECONDS,
-    )
-    assert condition(kubelet_node, rw.resource, Condition.ADVERTISED)["reason"] == Reason.BY_KUBELET
-    assert condition(kubelet_node, rw.resource, Condition.INJECTABLE)["reason"] == Reason.KUBELET_REGISTERED
-    node = json.loads(
-        kubelet_node.control_plane.kubectl("get", "node", kubelet_node.node.name, "-o", "json", "--show-managed-fields")
-    )
+    of = kubelet_node
+    of.until(lambda: of.condition(rw.resource, Condition.READY).get("status") == "True", "the resource is ready")
+    assert of.condition(rw.resource, Condition.ADVERTISED)["reason"] == Reason.BY_KUBELET
+    assert of.condition(rw.resource, Condition.INJECTABLE)["reason"] == Reason.KUBELET_REGISTERED
+    node = json.loads(of.control_plane.kubectl("get", "node", of.node.name, "-o", "json", "--show-managed-fields"))
     ours = [entry for entry in node["metadata"]["managedFields"] if entry["manager"] == names.OPERATOR_FIELD_MANAGER]
     assert rw.resource not in json.dumps(ours)
 

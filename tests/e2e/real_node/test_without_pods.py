@@ -17,7 +17,7 @@ from hack.release import distributions
 from tests.cluster.build.binaries import find
 from tests.cluster.node.machine import MachineProcess
 from tests.cluster.processes.processes import reserved_ports
-from tests.e2e.pages import ROOT, commands_of, typed
+from tests.e2e.pages import ROOT, commands_of, done
 from tests.e2e.real_node.node_under_test import NodeUnderTest
 from tests.e2e.real_node.pods import container, pod
 
@@ -48,9 +48,7 @@ def type_in(nri_node: NodeUnderTest, tmp_path: Path) -> Callable[[str], str]:
     def type_it(command: str) -> str:
         for written, mine in ours.items():
             command = command.replace(written, mine)
-        done = typed(command, environment, _PIP_SECONDS)
-        assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
-        return done.stdout
+        return done(command, environment, _PIP_SECONDS)
 
     return type_it
 

@@ -85,21 +85,19 @@ def _source(of: Json) -> str:
 def by_pod_devices(cluster: Cluster, node: str) -> set[Held]:
     """What PodDevices of a node show."""
     return {
-        Held(
-            found["metadata"]["namespace"],
-            found["metadata"]["name"],
-            container["name"],
-            _source(resource),
-            device["id"],
-            device.get("claim", ""),
-            device.get("shareID", ""),
-        )
-        for found in cluster.client.list(PodDevice, namespace="*")
-        if found["spec"]["nodeName"] == node
-        for container in found.get("status", {}).get("containers", ())
-        for resource in container.get("resources", ())
-        for device in resource.get("devices", ())
+        Held(*who, _source(resource), device["id"], device.get("claim", ""), device.get("shareID", ""))
+        for who, resource, device in _of_pod_devices(cluster, node)
     }
+
+
+def _of_pod_devices(cluster: Cluster, node: str) -> Iterator[tuple[tuple[str, str, str], Json, Json]]:
+    """Of each device in a PodDevice: namespace, pod and container; its resource; and itself."""
+    for found in cluster.client.list(PodDevice, namespace="*"):
+        about = found["metadata"]
+        for container in found.get("status", {}).get("containers", ()) if found["spec"]["nodeName"] == node else ():
+            for resource in container.get("resources", ()):
+                for device in resource.get("devices", ()):
+                    yield (about["namespace"], about["name"], container["name"]), resource, device
 
 
 def by_claims(cluster: Cluster, node: str) -> set[Held]:
@@ -149,18 +147,8 @@ def asked_by_pods(cluster: Cluster, node: str) -> set[AskedByName]:
 def asked_by_pod_devices(cluster: Cluster, node: str) -> set[AskedByName]:
     """What PodDevices of a node show."""
     return {
-        AskedByName(
-            found["metadata"]["namespace"],
-            found["metadata"]["name"],
-            container["name"],
-            device["claim"],
-            device["extendedResource"],
-        )
-        for found in cluster.client.list(PodDevice, namespace="*")
-        if found["spec"]["nodeName"] == node
-        for container in found.get("status", {}).get("containers", ())
-        for resource in container.get("resources", ())
-        for device in resource.get("devices", ())
+        AskedByName(*who, device["claim"], device["extendedResource"])
+        for who, _, device in _of_pod_devices(cluster, node)
         if "extendedResource" in device
     }
 

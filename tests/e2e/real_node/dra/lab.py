@@ -8,12 +8,10 @@ from nodedevice_agent.kubelet.directory import POD_RESOURCES
 from hack import yaml_text
 from tests.cluster.api import NodeDevice
 from tests.cluster.node import kubelet
-from tests.cluster.waiting import wait_until
 from tests.e2e.real_node.dra.driver import DraDriver
 from tests.e2e.real_node.dra.holdings import Held, differences
 from tests.e2e.real_node.node_under_test import NodeUnderTest
 from tests.e2e.real_node.pods import container, pod
-from tests.e2e.real_node.pods_on_node import PATIENCE_SECONDS
 from tests.fakes.dra import pod_claims
 
 Json = dict[str, Any]
@@ -56,7 +54,7 @@ class Lab:
             return not last
 
         try:
-            wait_until(are_equal, f"all say the same {said}", PATIENCE_SECONDS)
+            self.of.until(are_equal, f"all say the same {said}")
         except TimeoutError as error:
             error.add_note("\n".join(last))
             raise
@@ -76,7 +74,7 @@ class Lab:
 
     def until_numbers(self, pool: str = "", **numbers: int) -> Json:
         """The status, once it has these numbers."""
-        wait_until(lambda: numbers.items() <= self.status(pool).items(), f"{numbers} are shown", PATIENCE_SECONDS)
+        self.of.until(lambda: numbers.items() <= self.status(pool).items(), f"{numbers} are shown")
         return self.status(pool)
 
     def processes(self) -> list[int | None]:

@@ -11,7 +11,6 @@ from tests.cluster.waiting import wait_until
 from tests.e2e.real_node.dra.driver import DraDriver
 from tests.e2e.real_node.dra.lab import Json, Lab, claiming
 from tests.e2e.real_node.node_under_test import NodeUnderTest
-from tests.e2e.real_node.pods_on_node import PATIENCE_SECONDS
 from tests.fakes.dra import ADMIN_LABEL, Slices, claim, devices, resource_slice
 
 DRIVER = "gpu.example.com"
@@ -83,9 +82,7 @@ def test_shares_administrators_and_taints(writing: tuple[Lab, Slices]) -> None:
     # a pod that may go on with its device keeps it, whatever the driver thinks of the device
     gpus[0] = _gpu("gpu-0", **_taint("NoSchedule"))
     slices.publish(resource_slice(f"{node}-gpus", driver.name, node, gpus, generation=2))
-    wait_until(
-        lambda: lab.status()["available"] == 1 and _has_taint(lab, "gpu-0"), "the taint is shown", PATIENCE_SECONDS
-    )
+    of.until(lambda: lab.status()["available"] == 1 and _has_taint(lab, "gpu-0"), "the taint is shown")
     lab.until_equal()
     of.delete("pod-quarter-1", "pod-quarter-2", "pod-admin")
     lab.until_numbers(total=3, allocated=0, available=1)
@@ -135,7 +132,7 @@ def test_a_cordon_is_answered_with_the_rule_that_works(lab: Lab) -> None:
         said = {each["type"]: each for each in lab.status()["conditions"]}[Condition.REGISTERED]
         return said["message"] if said["reason"] == Reason.CORDON_NOT_POSSIBLE else ""
 
-    wait_until(lambda: bool(answer()), "the cordon is answered", PATIENCE_SECONDS)
+    of.until(lambda: bool(answer()), "the cordon is answered")
     rule = kubectl("create", "-f", "-", "-o", "name", stdin=answer()[answer().index("{") :]).strip()
     of.create(claiming("waits", {"all": "after"}))
     of.wait("waits", _is_unschedulable, "is refused by the scheduler")
@@ -170,7 +167,7 @@ def test_restarts_of_agent_and_kubelet_lose_nobody(lab: Lab) -> None:
     before = {found["metadata"]["uid"] for found in lab.driver.slices()}
     of.node.kubelet.kill()
     of.node.start_kubelet()
-    wait_until(lambda: _are_others(lab, before), "the driver has published its slices again", PATIENCE_SECONDS)
+    of.until(lambda: _are_others(lab, before), "the driver has published its slices again")
     of.node.wait_ready()
     of.delete("second")
     lab.until_equal()

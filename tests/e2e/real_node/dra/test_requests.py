@@ -9,13 +9,11 @@ from typing import Any, Final
 import pytest
 
 from tests.cluster.api import ResourceClaim
-from tests.cluster.waiting import wait_until
 from tests.e2e.real_node.dra.driver import DraDriver
 from tests.e2e.real_node.dra.holdings import by_kubelet
 from tests.e2e.real_node.dra.lab import Lab
 from tests.e2e.real_node.node_under_test import NodeUnderTest
 from tests.e2e.real_node.pods import container, pod
-from tests.e2e.real_node.pods_on_node import PATIENCE_SECONDS
 
 Json = dict[str, Any]
 DRIVER, WIDGET = "dra.example.com", "dra.example.com/widget"
@@ -61,7 +59,7 @@ def test_each_container_is_shown_with_its_own(lab: Lab, is_named: bool) -> None:
         shown.update({row["container"]: row for row in lab.status().get("allocations", ())})
         return {name: row["deviceIDs"] for name, row in shown.items()} == expected
 
-    wait_until(is_shown, f"{expected} is shown", PATIENCE_SECONDS)
+    lab.of.until(is_shown, f"{expected} is shown")
     assert {row["claim"]["uid"] for row in shown.values()} == {claim["metadata"]["uid"]}
     names = {found.get("extendedResource") for row in shown.values() for found in row["claim"].get("devices", ())}
     assert names == (set() if is_named else {WIDGET})

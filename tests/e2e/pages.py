@@ -3,6 +3,7 @@
 import re
 import shlex
 import subprocess
+import sys
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -50,15 +51,28 @@ def typed(
     )
 
 
+def done(command: str, environment: Mapping[str, str] | None, timeout_seconds: float = 60) -> str:
+    """What a command printed in a shell; it ends well."""
+    ended = typed(command, environment, timeout_seconds)
+    assert ended.returncode == 0, f"{command}\n{ended.stdout}{ended.stderr}"
+    return ended.stdout
+
+
 def typed_in_one_shell(
     lines: Sequence[str], folder: Path, environment: Mapping[str, str] | None = None, timeout_seconds: float = 120
 ) -> dict[str, str]:
     """What each prints, by line; functions and variables of one are those of the next. None may fail."""
     script = "".join(f"printf '\\0%s\\0' {shlex.quote(line)}\n{line}\n" for line in lines)
-    done = typed(script, environment, timeout_seconds, folder)
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    parts = done.stdout.split("\0")[1:]
+    ended = typed(script, environment, timeout_seconds, folder)
+    assert ended.returncode == 0, f"{ended.stdout}\n{ended.stderr}"
+    parts = ended.stdout.split("\0")[1:]
     return dict(zip(parts[::2], parts[1::2], strict=True))
+
+
+def local_cluster(command: str, environment: Mapping[str, str] | None = None) -> "subprocess.CompletedProcess[str]":
+    """`make up` or `make down`, by what their targets run."""
+    words = [sys.executable, "-m", "tests.cluster.local.local", command]
+    return subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=180, check=False)
 
 
 def _split(block: str) -> Iterator[str]:

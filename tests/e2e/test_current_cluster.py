@@ -18,12 +18,11 @@ from tests.cluster.local.current import CurrentCluster
 from tests.cluster.local.how_to_use import TYPED
 from tests.cluster.local.stack import NODE_A, NODE_B
 from tests.cluster.waiting import wait_until
-from tests.e2e.pages import typed_in_one_shell
+from tests.e2e.pages import local_cluster, typed_in_one_shell
 
 _ROOT = Path(__file__).parents[2]
 _DEMO = [sys.executable, "-u", "-m", "hack.demo"]
 _SHARES = [*_DEMO, "shares"]
-_LOCAL = [sys.executable, "-m", "tests.cluster.local.local"]
 # about a Node that somebody had before
 _EARLIER_EVENT = {
     "apiVersion": "v1",
@@ -99,7 +98,7 @@ def test_pods_of_others_stay_off_its_nodes(own_temp: Path, theirs: ControlPlane)
     bold = _deployment("bold", [{"operator": "Exists"}])
     theirs.apply(yaml.safe_dump_all([_deployment("ordinary"), bold, _EARLIER_EVENT]))
     try:
-        up = _local("up", environment)
+        up = local_cluster("up", environment)
         assert up.returncode == 0, up.stdout + up.stderr
         wait_until(lambda: len(_kept_off(theirs, "ordinary")) == 2, "the scheduler has tried both")
         printed = [line for line in up.stdout.splitlines() if line.startswith(("export ", TYPED))]
@@ -109,7 +108,7 @@ def test_pods_of_others_stay_off_its_nodes(own_temp: Path, theirs: ControlPlane)
         wait_until(lambda: len(_on_our_nodes(theirs)) == 3, "what tolerates the taint is on the Nodes")
         assert {name.partition("-")[0] for name in _on_our_nodes(theirs)} == {"bold", "try"}
     finally:
-        down = _local("down", environment)
+        down = local_cluster("down", environment)
         reported = _events_of_node_a(theirs)
         theirs.kubectl("delete", "event", "earlier")
     assert (down.returncode, down.stdout) == (0, "the local cluster is down\n")
@@ -166,12 +165,6 @@ def test_who_may_only_read_is_told_what_is_denied(own_temp: Path, tmp_path: Path
     finally:
         theirs.kubectl("delete", "clusterrolebinding,clusterrole", "reader")
         theirs.kubectl("delete", "serviceaccount", "reader", "-n", "default")
-
-
-def _local(command: str, environment: dict[str, str]) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [*_LOCAL, command], cwd=_ROOT, capture_output=True, text=True, timeout=150, check=False, env=environment
-    )
 
 
 def _deployment(name: str, tolerations: Sequence[dict[str, str]] = ()) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from tests.cluster.processes.processes import is_alive
 
 _ROOT = Path(__file__).parents[2]
 _DEMO = [sys.executable, "-u", "-m", "hack.demo"]
-_LOCAL = [sys.executable, "-m", "tests.cluster.local.local"]
+_UP = [sys.executable, "-m", "tests.cluster.local.local", "up"]
 
 
 @pytest.fixture(autouse=True)
@@ -95,30 +95,22 @@ def test_a_demo_of_watching_only_names_its_page(own_temp: Path) -> None:
     assert (_ROOT / page).is_file()
 
 
-def test_ctrl_c_leaves_nothing_behind(own_temp: Path) -> None:
-    with subprocess.Popen(_DEMO, cwd=_ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True) as demo:
-        assert demo.stdout is not None
-        for line in demo.stdout:
-            if "operator and agents are ready" in line:
-                break
-        started = psutil.Process(demo.pid).children(recursive=True)
-        assert len(started) >= 8
-        os.killpg(demo.pid, signal.SIGINT)
-        rest = demo.stdout.read()
-        assert demo.wait(timeout=60) == 130
-    assert "everything that was started has ended" in rest
-    assert not [process for process in started if is_alive(process)]
-
-
-def test_ctrl_c_ends_what_is_coming_up(own_temp: Path) -> None:
-    with subprocess.Popen([*_LOCAL, "up"], cwd=_ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True) as up:
-        assert up.stderr is not None
-        assert any("kube-apiserver ready" in line for line in up.stderr)
-        started = psutil.Process(up.pid).children(recursive=True)
-        assert len(started) >= 3
-        os.killpg(up.pid, signal.SIGINT)
-        rest = up.stderr.read()
-        assert up.wait(timeout=60) == 130
+@pytest.mark.parametrize(
+    ("command", "moment", "processes"),
+    [(_DEMO, "operator and agents are ready", 8), (_UP, "kube-apiserver ready", 3)],
+    ids=["a demo", "what is coming up"],
+)
+def test_ctrl_c_leaves_nothing_behind(own_temp: Path, command: list[str], moment: str, processes: int) -> None:
+    with subprocess.Popen(
+        command, cwd=_ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    ) as running:
+        assert running.stdout is not None
+        assert any(moment in line for line in running.stdout)
+        started = psutil.Process(running.pid).children(recursive=True)
+        assert len(started) >= processes
+        os.killpg(running.pid, signal.SIGINT)
+        rest = running.stdout.read()
+        assert running.wait(timeout=60) == 130
     assert "everything that was started has ended" in rest
     assert not [process for process in started if is_alive(process)]
 

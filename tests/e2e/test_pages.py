@@ -13,7 +13,7 @@ import pytest
 from tests.cluster.local.stack import GPU, NODE_A, Stack
 from tests.cluster.processes.processes import Process, reserved_ports
 from tests.cluster.shell import shell_environment
-from tests.e2e.pages import ROOT, applied_by, commands_of, typed
+from tests.e2e.pages import ROOT, applied_by, commands_of, done, typed
 
 pytestmark = pytest.mark.cluster
 
@@ -82,16 +82,15 @@ def test_it_works_as_it_stands(command: str, stack: Stack) -> None:
     meant = {"NODE": NODE_A, "NAME": f"{NODE_A}.{GPU.replace('/', '.')}"}
     for placeholder, value in meant.items():
         command = re.sub(rf"\b{placeholder}\b", value, command)
-    done = typed(command, _environment(stack))
-    assert done.returncode == 0, done.stderr or done.stdout
+    done(command, _environment(stack))
 
 
 @pytest.mark.parametrize("command", _APPLIED)
 def test_what_a_page_applies_is_accepted(command: str, stack: Stack) -> None:
     """As a server's dry run: with the schema, its rules and the policies."""
-    done = typed(command.replace("kubectl apply", "kubectl apply --dry-run=server", 1), _environment(stack))
-    assert done.returncode == 0, done.stderr
-    assert "Warning" not in done.stderr
+    dry_run = typed(command.replace("kubectl apply", "kubectl apply --dry-run=server", 1), _environment(stack))
+    assert dry_run.returncode == 0, dry_run.stderr
+    assert "Warning" not in dry_run.stderr
 
 
 def test_pages_apply_something() -> None:
@@ -104,8 +103,7 @@ def test_images_get_the_names_that_the_chart_asks_for(stack: Stack, tmp_path: Pa
     builder = tmp_path / "docker"
     builder.write_text(f'#!/bin/sh\necho "$*" >> {tmp_path}/calls\n')
     builder.chmod(0o755)
-    done = typed(command, _environment(stack, [tmp_path]))
-    assert done.returncode == 0, done.stderr
+    done(command, _environment(stack, [tmp_path]))
     built = (tmp_path / "calls").read_text().splitlines()
     chart = (ROOT / "charts/nodedevice/Chart.yaml").read_text("utf-8")
     [version] = re.findall(r"^appVersion: (\S+)$", chart, re.MULTILINE)

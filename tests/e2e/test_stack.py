@@ -2,17 +2,15 @@
 
 import asyncio
 import json
-import time
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 import pytest
 import yaml
 
+from tests.cluster.cluster import a_pod
 from tests.cluster.control_plane.control_plane import ControlPlane
-from tests.cluster.local.stack import FILES, GPU, NODE_A, NODE_B, Stack
-from tests.cluster.observe import Observer, capacity
+from tests.cluster.local.stack import FILES, GPU, NODE_B, Stack
 from tests.e2e.conftest import gpus
 from tests.fakes.plugin import FakeDevice, FakePlugin
 
@@ -21,32 +19,7 @@ _AGENT = "system:serviceaccount:nodedevice-system:nodedevice-agent"
 _OPERATOR = "system:serviceaccount:nodedevice-system:nodedevice-operator"
 
 
-@pytest.fixture(scope="module")
-def nodes(stack: Stack) -> Iterator[Observer]:
-    with Observer.nodes(stack.control_plane.admin_kubeconfig) as observer:
-        yield observer
-
-
 pytestmark = pytest.mark.cluster
-
-
-@pytest.mark.parametrize(
-    ("patch", "kind"),
-    [
-        pytest.param({GPU: "0"}, "zeroed", id="zeroed"),
-        pytest.param({GPU: "7"}, "changed", id="changed"),
-        pytest.param({GPU: None}, "removed", id="removed"),
-    ],
-)
-def test_changed_capacity_is_repaired(stack: Stack, nodes: Observer, patch: dict[str, str | None], kind: str) -> None:
-    began = time.monotonic()
-    body = json.dumps({"status": {"capacity": patch}})
-    manager = f"--field-manager=somebody-{kind}"
-    stack.control_plane.kubectl("patch", "node", NODE_A, "--subresource=status", "--type=merge", "-p", body, manager)
-    wrong = nodes.wait(lambda seen: seen.object.metadata.name == NODE_A and capacity(seen, NODE_A, GPU) != 4, began)
-    right = nodes.wait(lambda seen: capacity(seen, NODE_A, GPU) == 4, wrong.at)
-    print(f"repaired in {(right.at - wrong.at) * 1000:.0f} ms")
-    stack.wait_for("an Event reports it", lambda: "CapacityRepaired" in _event_reasons(stack, NODE_A))
 
 
 @pytest.mark.kubelet("scenario 95")
@@ -66,7 +39,8 @@ async def test_registration_that_is_refused_harms_nobody(stack: Stack) -> None:
 def test_pods_share_what_may_be_shared_and_nothing_else(stack: Stack) -> None:
     """More pods than devices, of two resources, through the real scheduler: each device has one pod."""
     stack.control_plane.add_namespace("crowd")
-    crowd = [_pod(f"gpu-{i}", {GPU: 1}) for i in range(8)] + [_pod(f"dev-{i}", {FILES: 2}) for i in range(3)]
+    crowd = [a_pod(f"gpu-{i}", "crowd", {GPU: 1}) for i in range(8)]
+    crowd += [a_pod(f"dev-{i}", "crowd", {FILES: 2}) for i in range(3)]
     stack.control_plane.apply(yaml.safe_dump_all(crowd))
     stack.wait_for("all devices are held", lambda: len(_held(stack)) == 6 + 4)
     assert len({(name, device) for name, device, _ in _held(stack)}) == 6 + 4
@@ -115,13 +89,3 @@ def _holds_nothing(stack: Stack, pod: str) -> bool:
 
 def _items(stack: Stack, *what: str) -> list[dict[str, Any]]:
     return list(json.loads(stack.control_plane.kubectl("get", *what, "-o", "json"))["items"])
-
-
-def _pod(name: str, limits: dict[str, int]) -> dict[str, Any]:
-    container = {"name": "main", "image": "registry.example/app", "resources": {"limits": limits}}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": "crowd"},
-        "spec": {"containers": [container]},
-    }

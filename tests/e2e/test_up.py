@@ -2,36 +2,25 @@
 
 import os
 import re
-import subprocess
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
 
 from tests.cluster.control_plane.control_plane import ControlPlane
 from tests.cluster.local.how_to_use import TYPED
 from tests.cluster.processes.loopback import fetch
-from tests.e2e.pages import ROOT, typed_in_one_shell
-
-_LOCAL: Final = [sys.executable, "-m", "tests.cluster.local.local"]
+from tests.e2e.pages import local_cluster, typed_in_one_shell
 
 
 @contextmanager
 def _up() -> Iterator[list[str]]:
     """What it printed."""
     try:
-        up = _run("up")
+        up = local_cluster("up")
         assert up.returncode == 0, up.stdout + up.stderr
         yield up.stdout.splitlines()
     finally:
-        _run("down")
-
-
-def _run(command: str, environment: Mapping[str, str] | None = None) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [*_LOCAL, command], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=180, check=False
-    )
+        local_cluster("down")
 
 
 def test_each_line_works_in_its_order(own_temp: Path, control_plane: ControlPlane) -> None:
@@ -60,9 +49,9 @@ def test_each_line_works_in_its_order(own_temp: Path, control_plane: ControlPlan
 def _ask_again(printed: list[str]) -> None:
     """It prints the same, and refuses who asks for another cluster."""
     for variables in ({}, {"MACHINE": "0"}):
-        assert _run("up", {**os.environ, **variables}).stdout.splitlines() == printed
+        assert local_cluster("up", {**os.environ, **variables}).stdout.splitlines() == printed
     for another in ({"MACHINE": "1"}, {"CLUSTER": "current"}):
-        refused = _run("up", {**os.environ, **another})
+        refused = local_cluster("up", {**os.environ, **another})
         assert refused.returncode == 1
         assert "another local cluster is up, that of `make up`: end it first" in refused.stderr
 

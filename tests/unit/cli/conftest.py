@@ -28,6 +28,7 @@ class Ran:
 
 ApiOf = Callable[..., Api]
 Run = Callable[..., Ran]
+Refused = Callable[..., Any]
 
 
 class Terminal(io.StringIO):
@@ -114,7 +115,7 @@ def run(
 
 
 @pytest.fixture
-def refused(run: Run) -> Callable[..., Any]:
+def refused(run: Run) -> Refused:
     """What one command line fails with: of errors a program shows the sentence alone."""
 
     def refuse(*arguments: str) -> Any:

@@ -1,6 +1,6 @@
 """Requests: pages, what a server asks to wait for, connections that end, and as whom they are sent."""
 
-import sys
+import json
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,6 +11,8 @@ from kubectl_nodedevice.session import seconds_of
 from tests.unit.cli.api_server import NODES, Answer, FakeApiServer, Request, status
 from tests.unit.cli.conftest import ApiOf, Run
 from tests.unit.cli.objects import NODE_DEVICES
+
+_V1: Final = "client.authentication.k8s.io/v1"
 
 
 def _objects(number: int) -> list[dict[str, Any]]:
@@ -43,48 +45,38 @@ def test_as_somebody_else(run: Run, server: FakeApiServer) -> None:
     assert "impersonate-group" in seen
 
 
-_PROGRAM: Final = """
-import json, os, pathlib, sys
-info = json.loads(os.environ["KUBERNETES_EXEC_INFO"])
-count = pathlib.Path(sys.argv[1])
-number = int(count.read_text()) + 1 if count.exists() else 1
-count.write_text(str(number))
-assert os.environ["GREETING"] == "hello" and info["spec"]["interactive"] is False
-print(json.dumps({"apiVersion": info["apiVersion"], "kind": "ExecCredential", "status": {"token": f"token-{number}"}}))
-"""
-
-
-def _login_program(tmp_path: Path) -> dict[str, Any]:
-    (tmp_path / "login.py").write_text(_PROGRAM)
-    return {
-        "apiVersion": "client.authentication.k8s.io/v1",
-        "command": sys.executable,
-        "args": [str(tmp_path / "login.py"), str(tmp_path / "count")],
-        "env": [{"name": "GREETING", "value": "hello"}],
-        "interactiveMode": "Never",
-        "provideClusterInfo": True,
-    }
+@pytest.fixture
+def login_program(tmp_path: Path) -> dict[str, Any]:
+    """That gives token-1, token-2, …"""
+    script, credential = (
+        tmp_path / "login",
+        {"apiVersion": _V1, "kind": "ExecCredential", "status": {"token": "$token"}},
+    )
+    made = f"echo >> count; token=token-$(wc -l < count)\ncat <<END\n{json.dumps(credential)}\nEND\n"
+    script.write_text(f"#!/bin/sh\ncd {tmp_path}\n{made}")
+    script.chmod(0o755)
+    return {"apiVersion": _V1, "command": str(script), "interactiveMode": "Never"}
 
 
 def test_a_login_program_is_asked_once_and_again_after_a_refusal(
-    api_of: ApiOf, server: FakeApiServer, tmp_path: Path
+    api_of: ApiOf, server: FakeApiServer, login_program: dict[str, Any]
 ) -> None:
     def fault(request: Request) -> Answer | None:
         is_over = request.headers["authorization"] == "Bearer token-1" and len(server.requests) > 2
         return status(401) if is_over else None
 
     server.fault = fault
-    api = api_of(exec=_login_program(tmp_path))
+    api = api_of(exec=login_program)
     for _ in range(4):
         api.get("nodes", NODES)
     tokens = [each.headers["authorization"].removeprefix("Bearer token-") for each in server.requests]
     assert tokens == ["1", "1", "1", "2", "2"]
 
 
-def test_a_login_program_that_is_refused_ends(api_of: ApiOf, server: FakeApiServer, tmp_path: Path) -> None:
+def test_one_that_is_refused_ends(api_of: ApiOf, server: FakeApiServer, login_program: dict[str, Any]) -> None:
     server.fault = lambda _: status(401)
     with pytest.raises(LoginProblem):
-        api_of(exec=_login_program(tmp_path)).get("nodes", NODES)
+        api_of(exec=login_program).get("nodes", NODES)
     assert len(server.requests) == 2
 
 

@@ -58,9 +58,6 @@ class Connection:
         """Nothing is open."""
 
 
-Asked = Callable[..., tuple[Api, Connection]]
-
-
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     found: list[float] = []
@@ -68,14 +65,10 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return found
 
 
-@pytest.fixture
-def asked() -> Asked:
-    def made(*answers: Any, **more: Any) -> tuple[Api, Connection]:
-        api, connection = Api(_SERVER, **more), Connection(*answers)
-        api._connection = connection  # type: ignore[assignment]
-        return api, connection
-
-    return made
+def asked(*answers: Any, **more: Any) -> tuple[Api, Connection]:
+    api, connection = Api(_SERVER, **more), Connection(*answers)
+    api._connection = connection  # type: ignore[assignment]
+    return api, connection
 
 
 def status(code: int, **fields: Any) -> Plain:
@@ -95,7 +88,7 @@ def listed(*objects: Any, token: str = "") -> Plain:
     return status(200, metadata={"continue": token}, items=objects)
 
 
-def test_the_next_page_has_as_many_objects_as_fit_it(asked: Asked) -> None:
+def test_the_next_page_has_as_many_objects_as_fit_it() -> None:
     large = listed({"a": "x" * MIB}, {"a": "x" * MIB}, token="t")
     small = listed({"a": "x" * 10_000}, {"a": "x" * 10_000}, token="u")
     api, connection = asked(large, small, listed({}, token="v"), listed())
@@ -112,7 +105,7 @@ class Endless:
         self.text = json.dumps({"items": objects}).encode()[:-1]
 
 
-def test_a_page_that_is_too_long_is_asked_for_again_with_fewer_objects(asked: Asked) -> None:
+def test_a_page_that_is_too_long_is_asked_for_again_with_fewer_objects() -> None:
     """As many as were small enough before it was; of a page of one object there are no fewer."""
     halves = Endless(*({"a": "x" * (MIB // 2)} for _ in range(16)))
     api, connection = asked(halves, Endless(), listed({}, token="t"), listed({}))
@@ -132,7 +125,7 @@ def named(name: str, text: str = "") -> str:
         ("x" * MOST_OBJECT_BYTES, 12, "it is longer than 16 MiB"),
     ],
 )
-def test_one_that_cannot_be_read_is_named_and_left_out(text: str, number: int, why: str, asked: Asked) -> None:
+def test_one_that_cannot_be_read_is_named_and_left_out(text: str, number: int, why: str) -> None:
     """Ten are named, and the others are counted."""
     warned: list[str] = []
     bad = [named(f"bad-{at}", text) for at in range(number)]
@@ -144,7 +137,7 @@ def test_one_that_cannot_be_read_is_named_and_left_out(text: str, number: int, w
     assert warned[10:] == (["pods: not read: 2 more"] if number > 10 else [])
 
 
-def test_of_many_large_objects_only_the_first_are_whole(asked: Asked) -> None:
+def test_of_many_large_objects_only_the_first_are_whole() -> None:
     """The others keep what is short: their names, and numbers."""
     warned: list[str] = []
     text = "x" * LARGE_BYTES
@@ -161,6 +154,7 @@ def test_of_many_large_objects_only_the_first_are_whole(asked: Asked) -> None:
 
 _API: Final = "the API server https://api"
 _AGAIN: Final = "correct what it names, or try again"
+_LOGIN: Final = "log in again: the token or certificate is invalid, or has expired"
 _PAGE: Final = "a log-in page, or a proxy, may be in its place: correct server in the kubeconfig"
 _OTHER: Final = "correct server in the kubeconfig; a proxy or a log-in page may respond in its place"
 _NO_OBJECT: Final = f"the response of {_API} (kubeconfig) to pods does not come from an API server: it is not an object"
@@ -169,12 +163,7 @@ _NO_OBJECT: Final = f"the response of {_API} (kubeconfig) to pods does not come 
 @pytest.mark.parametrize(
     ("answer", "kind", "problem", "remedy"),
     [
-        (
-            status(401),
-            LoginProblem,
-            f"{_API} does not accept the login of kubeconfig",
-            "log in again: the token or certificate is invalid, or has expired",
-        ),
+        (status(401), LoginProblem, f"{_API} does not accept the login of kubeconfig", _LOGIN),
         (status(403, message="no"), Forbidden, "pods was refused: no", "an administrator can allow it"),
         (status(409, message="m"), Conflict, "pods was changed meanwhile: m", "try again"),
         (status(429), Unavailable, f"{_API} has no room for pods: too many requests", "try again in a minute"),
@@ -185,7 +174,7 @@ _NO_OBJECT: Final = f"the response of {_API} (kubeconfig) to pods does not come 
     ],
 )
 def test_each_refusal_is_a_sentence_with_its_remedy(
-    answer: Plain, kind: type[Failure], problem: str, remedy: str, asked: Asked, pauses: list[float]
+    answer: Plain, kind: type[Failure], problem: str, remedy: str, pauses: list[float]
 ) -> None:
     found = refused(asked(answer)[0])
     assert (type(found), found.problem, found.remedy) == (kind, problem, remedy)
@@ -201,7 +190,7 @@ def test_each_refusal_is_a_sentence_with_its_remedy(
 )
 @pytest.mark.parametrize("code", [429, 503])
 def test_a_server_without_room_is_asked_a_few_times(
-    code: int, given: str, timeout: float | None, pause: float, asked: Asked, pauses: list[float]
+    code: int, given: str, timeout: float | None, pause: float, pauses: list[float]
 ) -> None:
     """A 503 only where it says when to come back."""
     api, connection = asked((code, {"retry-after": given}, b"{}"), timeout_seconds=timeout)
@@ -212,9 +201,7 @@ def test_a_server_without_room_is_asked_a_few_times(
 
 
 @pytest.mark.parametrize(("code", "tries"), [(429, 6), (503, 1)])
-def test_a_write_is_sent_again_only_where_nothing_was_done(
-    code: int, tries: int, asked: Asked, pauses: list[float]
-) -> None:
+def test_a_write_is_sent_again_only_where_nothing_was_done(code: int, tries: int, pauses: list[float]) -> None:
     api, connection = asked((code, {"retry-after": "1"}, b"{}"))
     with pytest.raises(Unavailable):
         api.patch("pods", "/p", [])
@@ -248,7 +235,7 @@ _AUTHORITY: Final = "correct certificate-authority in the kubeconfig, or its ser
         (ValueError("bad"), "https://api takes no such request: bad", "correct the kubeconfig"),
     ],
 )
-def test_without_an_answer(error: Exception, problem: str, remedy: str, asked: Asked) -> None:
+def test_without_an_answer(error: Exception, problem: str, remedy: str) -> None:
     found = refused(asked(error, timeout_seconds=90.5)[0])
     kind = NoAnswer if isinstance(error, TimeoutError) else Unreachable
     assert (type(found), found.problem, found.remedy, found.status) == (kind, problem, remedy, 0)

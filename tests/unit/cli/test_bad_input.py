@@ -67,16 +67,16 @@ def _forbidden(kind: str) -> Fault:
 
 
 _NO_PAGE: Final = Answer(404, b"404 page not found\n")
+_ODD_ITEMS: Final[list[Any]] = [None, 3, "x", [], {"metadata": 5, "spec": [], "status": 7}]
+_ODD_TYPES: Final = {"metadata": [], "items": _ODD_ITEMS, "rows": [{"cells": 3}, 4]}
+_KINDS: Final = (
+    *("nodedevices", "poddevices", "nodedeviceconfigs", "pods", "nodes", "leases", "events"),
+    *("customresourcedefinitions", "selfsubjectreviews"),
+)
 FAULTS: Final[Mapping[str, Fault]] = {
     "401": _always(status(401, "Unauthorized")),
     "403": _always(status(403, "forbidden")),
-    **{
-        f"403 of {kind}": _forbidden(kind)
-        for kind in (
-            *("nodedevices", "poddevices", "nodedeviceconfigs", "pods", "nodes", "leases", "events"),
-            *("customresourcedefinitions", "selfsubjectreviews"),
-        )
-    },
+    **{f"403 of {kind}": _forbidden(kind) for kind in _KINDS},
     "no CRDs": lambda request: _NO_PAGE if "nodedevice.io" in request.path else None,
     "nothing is there": _always(_NO_PAGE),
     "409": _always(status(409, "the object has been modified")),
@@ -89,15 +89,7 @@ FAULTS: Final[Mapping[str, Fault]] = {
     "another value": _always(Answer(200, b"[1, 2]")),
     "nothing in it": _always(Answer(200, b"{}")),
     "null everywhere": _always(found(dict.fromkeys(("metadata", "items", "status", "rows", "spec")))),
-    "wrong types": _always(
-        found(
-            {
-                "metadata": [],
-                "items": [None, 3, "x", [], {"metadata": 5, "spec": [], "status": 7}],
-                "rows": [{"cells": 3}, 4],
-            }
-        )
-    ),
+    "wrong types": _always(found(_ODD_TYPES)),
     "nested deep": _always(Answer(200, b'{"items":' * 5000 + b"1" + b"}" * 5000)),
     "cut off": _always(Answer(200, b'{"items": []', short=True)),
     "gzip that is none": _always(Answer(200, b'{"items": []}', {"Content-Encoding": "gzip"})),

@@ -2,6 +2,7 @@
 
 import io
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -9,25 +10,37 @@ import pytest
 import yaml
 
 from charts import generate_config_rules
-from tests.unit.cli.conftest import Run
+from tests.unit.cli.conftest import Ran, Run
 from tests.unit.cli.test_bad_input import STEERING, check_answer
 
 _GROUP: Final = {"paths": [{"path": "/dev/x"}]}
+_VERSION: Final = "nodedevice.io/v1alpha1"
+Validated = Callable[..., Ran]
 
 
 def _config(plugins: Any, **more: Any) -> dict[str, Any]:
-    made = {"apiVersion": "nodedevice.io/v1alpha1", "kind": "NodeDeviceConfig", "metadata": {"name": "x"}}
+    made = {"apiVersion": _VERSION, "kind": "NodeDeviceConfig", "metadata": {"name": "x"}}
     return {**made, "spec": {"plugins": plugins}, **more}
 
 
+def _named(resource: str, **group: Any) -> dict[str, Any]:
+    return {"resourceName": resource, "groups": [{**_GROUP, **group}]}
+
+
 def _generic(**group: Any) -> dict[str, Any]:
-    return _config({"generic": [{"resourceName": "a.io/b", "groups": [{**_GROUP, **group}]}]})
+    return _config({"generic": [_named("a.io/b", **group)]})
 
 
-def _file(folder: Path, *documents: Any) -> str:
-    file = folder / "file.yaml"
-    file.write_text(yaml.safe_dump_all(documents), encoding="utf-8")
-    return str(file)
+@pytest.fixture
+def validated(run: Run, tmp_path: Path) -> Validated:
+    """What `config validate` says of a file with these documents. more: further arguments."""
+    file = tmp_path / "file.yaml"
+
+    def validate(*documents: Any, more: tuple[str, ...] = ()) -> Ran:
+        file.write_text(yaml.safe_dump_all(documents), encoding="utf-8")
+        return run("config", "validate", str(file), *more)
+
+    return validate
 
 
 def test_no_schema_has_what_is_not_checked() -> None:
@@ -35,19 +48,9 @@ def test_no_schema_has_what_is_not_checked() -> None:
     known = {
         *("type", "properties", "required", "additionalProperties", "items", "enum", "nullable", "pattern"),
         *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minLength", "maxLength"),
-        *(
-            "minItems",
-            "maxItems",
-            "maxProperties",
-            "x-rules",
-            "x-keys",
-            "x-or-empty",
-            "x-any",
-            "x-refused",
-            "x-example",
-        ),
+        *("minItems", "maxItems", "maxProperties", "description", "format", "default"),
+        *("x-rules", "x-keys", "x-or-empty", "x-any", "x-refused", "x-example"),
         *("x-kubernetes-list-map-keys", "x-kubernetes-list-type", "x-kubernetes-preserve-unknown-fields"),
-        *("description", "format", "default"),
         # of a selector's meaning to an API server; and what x-rules say better
         *("x-kubernetes-map-type", "allOf"),
     }
@@ -58,24 +61,21 @@ def test_no_schema_has_what_is_not_checked() -> None:
         inner = [*found.get("properties", {}).values(), found.get("items"), found.get("additionalProperties")]
         return {*found, *(word for each in inner for word in words(each))}
 
-    for found in (
-        generate_config_rules.config(),
-        generate_config_rules.settings(),
-        generate_config_rules.values(is_whole=True),
-    ):
+    rules = generate_config_rules
+    for found in (rules.config(), rules.settings(), rules.values(is_whole=True)):
         assert words(found) <= known
 
 
-def test_what_is_right(run: Run, tmp_path: Path) -> None:
-    ran = run("config", "validate", _file(tmp_path, _generic(count=3), {"delivery": "nri", "plugins": {}}))
+def test_what_is_right(validated: Validated) -> None:
+    ran = validated(_generic(count=3), {"delivery": "nri", "plugins": {}})
     assert ran.status == 0, ran
     assert "NodeDeviceConfig x is valid" in ran.out
     assert "settings of the agent is valid" in ran.out
     assert "only an agent can check the rest" in ran.out
     volumes = [{"name": "a", "configMap": {"name": "x"}}, {"name": "b", "emptyDir": {}}]
-    assert run("config", "validate", _file(tmp_path, {"agents": {"extraVolumes": volumes}})).status == 0
+    assert validated({"agents": {"extraVolumes": volumes}}).status == 0
     # Helm takes the chart's default away
-    assert run("config", "validate", _file(tmp_path, {"agents": {"config": {"delivery": None}}})).status == 0
+    assert validated({"agents": {"config": {"delivery": None}}}).status == 0
 
 
 @pytest.mark.parametrize(
@@ -84,67 +84,42 @@ def test_what_is_right(run: Run, tmp_path: Path) -> None:
         (_generic(path=[]), "spec.plugins.generic[0].groups[0].path: unknown key; did you mean paths?"),
         (_generic(count=0), "count: 0 is not possible; 1 to 1000 is"),
         (_config({"generic": [{"groups": []}]}), "spec.plugins.generic[0].resourceName: is missing"),
-        (
-            _config({"generic": [{"resourceName": "no", "groups": [_GROUP]}]}),
-            '"no" must be domain/name, such as vendor.com/gpu',
-        ),
-        (
-            _config({"generic": [{"resourceName": "a/b", "groups": [_GROUP]}] * 2}),
-            "spec.plugins.generic[1]: a/b is named twice",
-        ),
+        (_config({"generic": [_named("no")]}), '"no" must be domain/name, such as vendor.com/gpu'),
+        (_config({"generic": [_named("a/b")] * 2}), "spec.plugins.generic[1]: a/b is named twice"),
         # an API server drops the label, and the rest selects all nodes
         (_config({}, spec={"plugins": {}, "nodeSelector": {"gpu": None}}), "spec.nodeSelector.gpu: null is not text"),
         ({**_config({}), "kind": "Pod"}, "only nodedevice.io/v1alpha1, NodeDeviceConfig can be checked here"),
         ({"delivery": "docker"}, '"docker" is not one of auto, kubelet, none, nri'),
-        (
-            {"agents": {"config": {"runtim": 1}}},
-            "values of the chart: agents.config.runtim: unknown key; did you mean runtime?",
-        ),
+        ({"agents": {"config": {"runtim": 1}}}, "agents.config.runtim: unknown key; did you mean runtime?"),
         ({"agents": {}, "plugins": {}}, "plugins: unknown key; it belongs below agents.config"),
-        (
-            {"operator": {"replicas": 10}, "scheduler": {"httpTimeout": "5"}},
-            "operator.replicas: 10 is not possible; 1 to 9 is",
-        ),
-        (
-            {"agents": {"extraVolumes": [{"name": "a", "configMapp": {}}]}},
-            'agents.extraVolumes[0].configMapp: "configMapp" is not possible as a key here',
-        ),
-        (
-            {"apiVersion": "nodedevice.io/v1alpha1", "spec": {}},
-            "apiVersion, kind: are missing; a NodeDeviceConfig begins with",
-        ),
+        ({"operator": {"replicas": 10}, "scheduler": {}}, "operator.replicas: 10 is not possible; 1 to 9 is"),
+        ({"agents": {"extraVolumes": [{"nam": {}}]}}, 'extraVolumes[0].nam: "nam" is not possible as a key here'),
+        ({"apiVersion": _VERSION, "spec": {}}, "apiVersion, kind: are missing; a NodeDeviceConfig begins with"),
     ],
 )
-def test_what_is_wrong(run: Run, tmp_path: Path, document: Any, problem: str) -> None:
-    ran = run("config", "validate", _file(tmp_path, document))
-    assert ran.status == 1
-    assert problem in ran.out
+def test_what_is_wrong(validated: Validated, document: Any, problem: str) -> None:
+    ran = validated(document)
+    assert (ran.status, problem in ran.out) == (1, True), ran
 
 
-def test_a_field_that_is_null_is_none(run: Run, tmp_path: Path) -> None:
+def test_a_field_that_is_null_is_none(validated: Validated) -> None:
     """As for an API server, which drops it: keys without what stood below them."""
     group = {**_GROUP, "count": None, "env": None, "select": None}
     plugins = {"simulated": None, "nvml": None, "generic": [{"resourceName": "a.io/b", "groups": [group]}]}
-    document = _config({}, spec={"priority": None, "nodeSelector": None, "plugins": plugins}, status=None)
-    ran = run("config", "validate", _file(tmp_path, document))
+    ran = validated(_config({}, spec={"priority": None, "nodeSelector": None, "plugins": plugins}, status=None))
     assert ran.status == 0, ran
 
 
-def test_paths_of_the_host_are_compared_with_values_that_are_checked_too(run: Run, tmp_path: Path) -> None:
+def test_paths_of_the_host_are_compared_with_values_that_are_checked_too(validated: Validated) -> None:
     """As an agent does, with the default of the chart otherwise."""
     shadow = _generic(paths=[{"path": "/etc/shadow"}], mounts=[{"hostPath": "/opt/x"}])
-    ran = run("config", "validate", _file(tmp_path, shadow))
+    ran = validated(shadow)
+    place, remedy = "spec.plugins.generic[0].groups[0]", "add its directory to agents.allowedHostPaths"
     assert ran.status == 1
-    place = "spec.plugins.generic[0].groups[0]"
-    assert (
-        f"{place}.paths[0].path: /etc/shadow is not below /dev; add its directory to agents.allowedHostPaths" in ran.out
-    )
+    assert f"{place}.paths[0].path: /etc/shadow is not below /dev; {remedy}" in ran.out
     assert f"{place}.mounts[0].hostPath: /opt/x is not below /dev" in ran.out
-    assert (
-        run("config", "validate", _file(tmp_path, shadow, {"agents": {"allowedHostPaths": ["/etc", "/opt"]}})).status
-        == 0
-    )
-    none = run("config", "validate", _file(tmp_path, _generic(), {"agents": {"allowedHostPaths": []}}))
+    assert validated(shadow, {"agents": {"allowedHostPaths": ["/etc", "/opt"]}}).status == 0
+    none = validated(_generic(), {"agents": {"allowedHostPaths": []}})
     assert f"{place}.paths[0].path: /dev/x is not below nothing" in none.out
 
 
@@ -179,14 +154,9 @@ def test_a_key_that_is_there_twice_is_refused(run: Run, tmp_path: Path) -> None:
     assert (ran.status, "the key generic twice, in line 2 and in line 3" in ran.err) == (2, True), ran
 
 
-def test_what_is_in_a_file_cannot_steer(run: Run, tmp_path: Path) -> None:
-    ran = run(
-        "config",
-        "validate",
-        _file(
-            tmp_path, {"a\x1b[31m\x9b": "b", "runtime": "\x1b\x07"}, {"kind": "\x1b[1m", "metadata": {"name": "\x07"}}
-        ),
-    )
+def test_what_is_in_a_file_cannot_steer(validated: Validated) -> None:
+    settings = {"a\x1b[31m\x9b": "b", "runtime": "\x1b\x07"}
+    ran = validated(settings, {"kind": "\x1b[1m", "metadata": {"name": "\x07"}})
     assert ran.status == 1
     assert not STEERING.search(ran.out + ran.err)
 
@@ -208,20 +178,18 @@ def test_a_field_is_explained_through_lists(run: Run) -> None:
     assert run("config", "explain", "spec.plugins.generic.groups.count.x").status == 2
 
 
-def test_what_an_api_server_lists(run: Run, tmp_path: Path) -> None:
+def test_what_an_api_server_lists(validated: Validated) -> None:
     listed = {"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": ""}}
-    kind = {**listed, "apiVersion": "nodedevice.io/v1alpha1", "kind": "NodeDeviceConfigList"}
-    for each in (listed, kind):
-        ran = run("config", "validate", _file(tmp_path, {**each, "items": [_generic(), _generic(cout=1)]}))
+    for each in (listed, {**listed, "apiVersion": _VERSION, "kind": "NodeDeviceConfigList"}):
+        ran = validated({**each, "items": [_generic(), _generic(cout=1)]})
         assert "NodeDeviceConfig x is valid" in ran.out
         assert "spec.plugins.generic[0].groups[0].cout: unknown key; did you mean count?" in ran.out
-        assert run("config", "validate", _file(tmp_path, {**each, "items": []})).status == 2
+        assert validated({**each, "items": []}).status == 2
 
 
-def test_json(run: Run, tmp_path: Path) -> None:
-    file = _file(tmp_path, {"kind": "Pod"}, {"delivery": "nri"})
-    ran = run("config", "validate", file, "-o", "json")
-    problem = "apiVersion, kind: only nodedevice.io/v1alpha1, NodeDeviceConfig can be checked here"
+def test_json(validated: Validated, tmp_path: Path) -> None:
+    ran, file = validated({"kind": "Pod"}, {"delivery": "nri"}, more=("-o", "json")), str(tmp_path / "file.yaml")
+    problem = f"apiVersion, kind: only {_VERSION}, NodeDeviceConfig can be checked here"
     assert ran.status == 1
     assert json.loads(ran.out) == {
         "apiVersion": "kubectl.nodedevice.io/v1alpha1",
@@ -231,4 +199,4 @@ def test_json(run: Run, tmp_path: Path) -> None:
             {"file": file, "document": "settings of the agent", "problems": []},
         ],
     }
-    assert run("config", "validate", _file(tmp_path, {"delivery": "nri"}), "-o", "json").status == 0
+    assert validated({"delivery": "nri"}, more=("-o", "json")).status == 0

@@ -7,56 +7,25 @@ import pytest
 
 from tests.unit.cli.api_server import Answer, FakeApiServer, Request
 from tests.unit.cli.conftest import Run
-from tests.unit.cli.objects import NODE_DEVICES, THEN, device
+from tests.unit.cli.objects import NODE_DEVICES, device
 from tests.unit.cli.test_cordon_command import stored
 
 
-def _honour(server: FakeApiServer) -> None:
-    """Play the agents: what is cordoned shows in the status."""
-    for found in server.objects[NODE_DEVICES]:
-        ids = {each["id"] for each in found["spec"].get("cordonedDevices", [])}
-        for each in found["status"]["devices"]:
-            each["cordonedSince"] = THEN if each["id"] in ids else ""
-
-
-@pytest.fixture
-def agents(server: FakeApiServer) -> FakeApiServer:
-    """The server, with agents that honour each cordon at once."""
-    server.fault = lambda _: _honour(server)
-    return server
-
-
-def test_anothers_cordon_stays(run: Run, agents: FakeApiServer) -> None:
-    before = json.dumps(stored(agents, "node-a"))
-    ran = run("uncordon", "node-a", "--device", "gpu-1")
-    words = "gpu-1 on node-a: cordoned by bob: ecc; --take-over lifts it all the same\n"
-    assert (ran.status, ran.out) == (1, words)
-    assert run("cordon", "node-a", "--device", "gpu-1", "--reason", "fan").status == 1
-    assert json.dumps(stored(agents, "node-a")) == before
-    lifted = run("uncordon", "node-a", "--device", "gpu-1", "--take-over").out
-    assert lifted == "gpu-1 on node-a: uncordoned; it was cordoned by bob: ecc; free now\n"
-    assert stored(agents, "node-a") == []
-
-
-def test_two_people_at_once_lose_nothing(run: Run, agents: FakeApiServer) -> None:
+def test_two_people_at_once_lose_nothing(run: Run, server: FakeApiServer) -> None:
     """Bob cordons between each reading and its patch, until he has no more devices."""
-    bobs = iter(["gpu-0", "gpu-2"])
+    bobs = ["gpu-0", "gpu-2"]
 
-    def fault(request: Request) -> Answer | None:
-        _honour(agents)
-        if request.method == "PATCH":
-            for bobs_id in bobs:
-                found = agents.objects[NODE_DEVICES][0]
-                found["spec"]["cordonedDevices"].append({"id": bobs_id, "by": "bob", "reason": "ecc"})
-                found["metadata"]["resourceVersion"] = str(int(found["metadata"]["resourceVersion"]) + 1)
-                break
-        return None
+    def fault(request: Request) -> None:
+        found = server.objects[NODE_DEVICES][0]
+        if request.method == "PATCH" and bobs:
+            found["spec"]["cordonedDevices"].append({"id": bobs.pop(0), "by": "bob", "reason": "ecc"})
+            found["metadata"]["resourceVersion"] += "0"
 
-    agents.fault = fault
-    agents.objects[NODE_DEVICES][0]["status"]["devices"].append(device("gpu-3"))
-    assert run("cordon", "node-a", "--device", "gpu-3", "--reason", "fan").status == 0
-    assert [each["id"] for each in stored(agents, "node-a")] == ["gpu-1", "gpu-0", "gpu-2", "gpu-3"]
-    assert sum(each.method == "PATCH" for each in agents.requests) == 3
+    server.fault = fault
+    server.objects[NODE_DEVICES][0]["status"]["devices"].append(device("gpu-3"))
+    run("cordon", "node-a", "--device", "gpu-3", "--reason", "fan", "--wait", "0")
+    assert [each["id"] for each in stored(server, "node-a")] == ["gpu-1", "gpu-0", "gpu-2", "gpu-3"]
+    assert sum(each.method == "PATCH" for each in server.requests) == 3
 
 
 def _serve_rules(server: FakeApiServer) -> None:

@@ -1,6 +1,6 @@
 """What a cordon changes and what follows from it, for each state of a device: patches and sentences."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -28,9 +28,10 @@ _ME: Final = Cordon("", "fan", "alice", _AT)
 _VERSION: Final = {"op": "replace", "path": "/metadata/resourceVersion", "value": "7"}
 _LIST: Final = "/spec/cordonedDevices"
 _PARTS: Final = PartCounts(4, 4, 1, 3)
+_GPU: Final = "example.com/gpu"
 
 
-def node(*devices: str | Device, resource: str = "example.com/gpu", **more: Any) -> NodeDevice:
+def node(*devices: str | Device, resource: str = _GPU, **more: Any) -> NodeDevice:
     """Of node n, with healthy devices."""
     made = tuple(Device(each, "Healthy") if isinstance(each, str) else each for each in devices)
     meta = Meta(f"n.{resource}", resource_version="7")
@@ -54,29 +55,15 @@ def test_each_id_is_of_the_resource_that_has_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "device_id", "code", "problem", "remedy"),
+    ("device_id", "code", "problem", "remedy"),
     [
-        (
-            [node("g0", "g1"), node(resource="example.com/nic")],
-            "x",
-            "NoSuchDevice",
-            "n has no device x",
-            "it has g0, g1 (example.com/gpu); none (example.com/nic)",
-        ),
-        (
-            [node("d"), node("d", resource="example.com/a")],
-            "d",
-            "AmbiguousDevice",
-            "d may be a device of example.com/a, example.com/gpu",
-            "name one of them by --resource",
-        ),
+        ("x", "NoSuchDevice", "n has no device x", f"it has d, g ({_GPU}); d (example.com/nic); none (a.b/c)"),
+        ("d", "AmbiguousDevice", f"d may be a device of {_GPU}, example.com/nic", "name one of them by --resource"),
     ],
 )
-def test_an_id_that_means_nothing_or_too_much(
-    found: Sequence[NodeDevice], device_id: str, code: str, problem: str, remedy: str
-) -> None:
+def test_an_id_that_means_nothing_or_too_much(device_id: str, code: str, problem: str, remedy: str) -> None:
     with pytest.raises(UsageProblem) as error:
-        cordons.targets(found, [device_id])
+        cordons.targets([node("d", "g"), node("d", resource="example.com/nic"), node(resource="a.b/c")], [device_id])
     assert (error.value.code, error.value.problem, error.value.remedy) == (code, problem, remedy)
 
 
@@ -85,29 +72,20 @@ def test_parts_of_a_device() -> None:
     assert [cordons.has(found, each) for each in ("s::3", "s-3", "s::x", "t::3")] == [True, True, False, False]
 
 
-@pytest.mark.parametrize(
-    ("more", "knows_all"),
-    [
-        ({}, True),
-        ({"endpoint": Endpoint("")}, True),
-        ({"endpoint": Endpoint("Stopped")}, False),
-        ({"devices_omitted": 1}, False),
-    ],
-)
-def test_an_id_may_be_of_a_device_that_is_not_listed(more: dict[str, Any], knows_all: bool) -> None:
-    found = node("d", **more)
-    assert cordons.knows_all(found) is knows_all
-    if knows_all:
-        with pytest.raises(UsageProblem):
-            cordons.targets([found], ["x"])
-    else:
-        assert cordons.targets([found], ["x"]) == [(found, ["x"])]
+@pytest.mark.parametrize("more", [{"endpoint": Endpoint("Stopped")}, {"devices_omitted": 1}])
+def test_an_id_may_be_of_a_device_that_is_not_listed(more: dict[str, Any]) -> None:
+    known, unknown = node("d", endpoint=Endpoint("")), node("d", **more)
+    assert (cordons.knows_all(known), cordons.knows_all(unknown)) == (True, False)
+    assert cordons.targets([unknown], ["x"]) == [(unknown, ["x"])]
+    with pytest.raises(UsageProblem):
+        cordons.targets([known], ["x"])
 
 
 # -- what is changed ----------------------------------------------------------------------------------------------------------
 
 _THEIRS: Final = Cordon("a", "ecc", "bob", _AT)
 _OWN: Final = Cordon("a", "fan", "alice", "2026-01-01T00:00:00Z")
+_BY_FORCE: Final = "with --take-over the cordon becomes yours"
 
 
 @pytest.mark.parametrize(
@@ -115,56 +93,46 @@ _OWN: Final = Cordon("a", "fan", "alice", "2026-01-01T00:00:00Z")
     [
         (_OWN, False, "Unchanged", "cordoned already by alice: fan", False),
         (replace(_OWN, reason="old"), False, "Cordoned", "cordoned; it was cordoned by alice: old", True),
-        (
-            _THEIRS,
-            False,
-            "OthersCordon",
-            "cordoned already by bob: ecc; with --take-over the cordon becomes yours",
-            False,
-        ),
+        (_THEIRS, False, "OthersCordon", f"cordoned already by bob: ecc; {_BY_FORCE}", False),
         (_THEIRS, True, "Cordoned", "cordoned; it was cordoned by bob: ecc", True),
-        (Cordon("a"), False, "OthersCordon", "cordoned already; with --take-over the cordon becomes yours", False),
+        (Cordon("a"), False, "OthersCordon", f"cordoned already; {_BY_FORCE}", False),
     ],
 )
 def test_a_cordon_that_is_there(there: Cordon, takes_over: bool, code: str, text: str, is_replaced: bool) -> None:
     found = node("a", "b", cordons=(Cordon("b"), there))
     change = cordons.cordon(found, ["a"], _ME, takes_over=takes_over)
     entry = {"id": "a", "reason": "fan", "by": "alice", "at": _AT}
-    patch: list[Mapping[str, Any]] = (
-        [_VERSION, {"op": "replace", "path": f"{_LIST}/1", "value": entry}] if is_replaced else []
-    )
-    assert change == Change([Done("a", code, text, there)], patch)
+    patch: list[Mapping[str, Any]] = [_VERSION, {"op": "replace", "path": f"{_LIST}/1", "value": entry}]
+    assert change == Change([Done("a", code, text, there)], patch if is_replaced else [])
 
 
 def test_several_are_lifted_from_the_last_one_on_and_each_once() -> None:
-    found = node("a", "b", cordons=tuple(Cordon(each, by="alice") for each in "xab"))
-    change = cordons.uncordon(found, ["a", "b", "a", "x"], "alice", takes_over=False)
+    def lifted(*ids: str, **of: Any) -> Change:
+        there = tuple(Cordon(each, by="alice") for each in "xab")
+        return cordons.uncordon(node("a", "b", **{"cordons": there, **of}), ids, "alice", takes_over=False)
+
+    change = lifted("a", "b", "a", "x")
     assert [each["path"] for each in change.patch[1:]] == [f"{_LIST}/{at}" for at in (2, 1, 0)]
     assert [each.code for each in change.done] == ["Uncordoned"] * 4
-    one = cordons.uncordon(found, ["none", "a"], "alice", takes_over=False)
-    assert [each.code for each in one.done] == ["Unchanged", "Uncordoned"]
-    mixed = cordons.uncordon(
-        replace(found, cordons=(_THEIRS, Cordon("b", by="alice"))), ["a", "b"], "alice", takes_over=False
-    )
-    assert [each.code for each in mixed.done] == ["OthersCordon", "Uncordoned"]
+    assert [each.code for each in lifted("none", "a").done] == ["Unchanged", "Uncordoned"]
+    theirs, mine = lifted("a", "b", cordons=(_THEIRS, Cordon("b", by="alice"))).done
+    words = "cordoned by bob: ecc; --take-over lifts it all the same"
+    assert (theirs.code, theirs.text, mine.code) == ("OthersCordon", words, "Uncordoned")
+
+
+_WHOLE: Final = Cordon("all", "fan", "bob")
+_REMEMBERED = (
+    "its agent remembers a cordon, which the operator will set again; "
+    "uncordon it then, or cordon it and uncordon it now"
+)
 
 
 @pytest.mark.parametrize(
     ("more", "code", "text", "cordon"),
     [
         ({}, "Unchanged", "not cordoned", None),
-        (
-            {"cordons": (Cordon("all", "fan", "bob"),)},
-            "NotCordoned",
-            "not cordoned by its own ID, but with all devices by bob: fan",
-            Cordon("all", "fan", "bob"),
-        ),
-        (
-            {"remembered_cordons": (Cordon("a"),)},
-            "NotCordoned",
-            "its agent remembers a cordon, which the operator will set again; uncordon it then, or cordon it and uncordon it now",
-            None,
-        ),
+        ({"cordons": (_WHOLE,)}, "NotCordoned", "not cordoned by its own ID, but with all devices by bob: fan", _WHOLE),
+        ({"remembered_cordons": (Cordon("a"),)}, "NotCordoned", _REMEMBERED, None),
         ({"remembered_cordons": (Cordon("b"),)}, "Unchanged", "not cordoned", None),
     ],
 )
@@ -177,32 +145,24 @@ def test_what_is_not_cordoned(more: dict[str, Any], code: str, text: str, cordon
 
 
 _ALICES: Final = Cordon("b", "fan", "alice")
+_BOTH: Final = "--device b --device a --take-over"
 
 
 @pytest.mark.parametrize(
-    ("there", "code", "text", "options"),
+    ("there", "what", "one_by_one", "options"),
     [
-        ((_ALICES,), "Unchanged", "not cordoned as a whole; cordoned one by one: b by alice: fan", "--device b"),
-        (
-            (_ALICES, _THEIRS),
-            "Unchanged",
-            "not cordoned as a whole; cordoned one by one: b by alice: fan, a by bob: ecc",
-            "--device b --device a --take-over",
-        ),
-        (
-            (Cordon("all", by="alice"), _ALICES),
-            "Uncordoned",
-            "uncordoned; cordoned one by one: b by alice: fan",
-            "--device b",
-        ),
-        ((), "Unchanged", "not cordoned", ""),
+        ((_ALICES,), "not cordoned as a whole", "b by alice: fan", "--device b"),
+        ((_ALICES, _THEIRS), "not cordoned as a whole", "b by alice: fan, a by bob: ecc", _BOTH),
+        ((Cordon("all", by="alice"), _ALICES), "uncordoned", "b by alice: fan", "--device b"),
+        ((), "not cordoned", "", ""),
     ],
 )
 def test_all_devices_are_lifted_but_those_that_are_cordoned_one_by_one(
-    there: tuple[Cordon, ...], code: str, text: str, options: str
+    there: tuple[Cordon, ...], what: str, one_by_one: str, options: str
 ) -> None:
     [done] = cordons.uncordon(node("a", "b", cordons=there), ["*"], "alice", takes_over=False).done
-    assert (done.code, done.text) == (code, text)
+    assert done.code == ("Uncordoned" if what == "uncordoned" else "Unchanged")
+    assert done.text == (f"{what}; cordoned one by one: {one_by_one}" if one_by_one else what)
     assert done.command == (f"kubectl nodedevice uncordon n --resource example.com/gpu {options}" if options else "")
     # ... also where they are asked for with it
     both = cordons.uncordon(node("a", "b", cordons=there), ["*", "a", "b"], "alice", takes_over=True)
@@ -235,6 +195,7 @@ def test_when_it_is_in_force(
 _SPLIT: Final = Device("s", "Healthy", parts=_PARTS)
 _PARTLY = "partly in use by ns/p (1): each part leaves when its pod ends"
 _IN_PART: Final = Allocation("ns", "p", "u", "c", parts=(HeldParts("s", 1),))
+_OF_TWO: Final = node("a", "b", allocations=(held("b", pod="q"), held("a")))
 
 
 @pytest.mark.parametrize(
@@ -252,12 +213,7 @@ _IN_PART: Final = Allocation("ns", "p", "u", "c", parts=(HeldParts("s", 1),))
         (node(Device("a", "Unhealthy", message="hot"), allocations=(held("a"),)), "a", "Uncordoned", "unhealthy: hot; in use now"),
         (node("a", total=3, available=2), "*", "Uncordoned", "2 of 3 available now"),
         (node("a"), "*", "Cordoned", "none is in use: all are out of service now"),
-        (
-            node("a", "b", "c", allocations=(held("b", pod="q"), held("a", "c"))),
-            "*",
-            "Cordoned",
-            "in use until ns/p, ns/q ended; no device is free",
-        ),
+        (_OF_TWO, "*", "Cordoned", "in use until ns/p, ns/q ended; no device is free"),
     ],
 )  # fmt: skip
 def test_what_follows(found: NodeDevice, device_id: str, code: str, words: str) -> None:

@@ -20,6 +20,9 @@ _XID: Final[dict[str, Any]] = {"health": "Unhealthy", "reason": "Xid79", "messag
 _GONE: Final = {"state": "Gone", "since": "2026-11-28T10:11:00Z"}
 _TAINT: Final = {"key": "k", "value": "v", "effect": "NoSchedule"}
 _BY_ALICE: Final = {"id": "d", "by": "alice", "reason": "ecc"}
+_PART: Final = {"id": "d::3"}
+_LOST: Final = device("d", presence="Missing")
+_BROKEN: Final = "unhealthy (12 min): Xid 79"
 
 
 def _state(device: dict[str, Any], *, cordons: list[dict[str, str]] | None = None, **status: Any) -> device_state.State:
@@ -29,10 +32,10 @@ def _state(device: dict[str, Any], *, cordons: list[dict[str, str]] | None = Non
     return device_state.state_of(found, found.devices[0], device_state.holders_of(found).get("d", ()), _NOW)
 
 
+_SPLIT: Final = device("d", parts=_PARTS)
 _HELD: Final[dict[str, Any]] = {"allocations": [allocation("p", ("d",))], "allocated": 1}
-_HELD_PARTS: Final[dict[str, Any]] = {
-    "allocations": [{**allocation("p", ()), "parts": [{"parent": "d", "parts": 68, "numbers": "0-67"}]}]
-}
+_IN_PART: Final = allocation("p", (), parts=[{"parent": "d", "parts": 68, "numbers": "0-67"}])
+_HELD_PARTS: Final[dict[str, Any]] = {"allocations": [_IN_PART]}
 
 
 def _administered(*shares: dict[str, Any]) -> dict[str, Any]:
@@ -44,36 +47,20 @@ def _administered(*shares: dict[str, Any]) -> dict[str, Any]:
     [
         (_state(device("d")), ("Free",), "free"),
         (_state(device("d"), **_HELD), ("Held",), "in use"),
-        (_state(device("d", **_XID)), ("Broken",), "unhealthy (12 min): Xid 79"),
-        (_state(device("d", **_XID), **_HELD), ("Broken", "Held"), "unhealthy (12 min): Xid 79; in use"),
+        (_state(device("d", **_XID)), ("Broken",), _BROKEN),
+        (_state(device("d", **_XID), **_HELD), ("Broken", "Held"), f"{_BROKEN}; in use"),
         (_state(device("d"), cordons=[_BY_ALICE]), ("Cordoned",), "cordoned by alice: ecc"),
         (_state(device("d"), cordons=[_BY_ALICE], **_HELD), ("Cordoned", "Held"), "cordoned by alice: ecc; in use"),
-        (_state(device("d"), cordons=[{"id": "d::3"}]), ("Free",), "free"),
+        (_state(device("d"), cordons=[_PART]), ("Free",), "free"),
         (_state(device("d"), rememberedCordons=[_BY_ALICE]), ("Cordoned",), "cordoned by alice: ecc"),
-        (_state(device("d", parts=_PARTS)), ("PartlyFree",), "11 of 79 free"),
+        (_state(_SPLIT), ("PartlyFree",), "11 of 79 free"),
         (_state(device("d", parts={**_PARTS, "available": 0}), **_HELD_PARTS), ("Held",), "0 of 79 free"),
-        (
-            _state(device("d", parts=_PARTS, **_XID), **_HELD_PARTS),
-            ("Broken", "PartlyFree"),
-            "unhealthy (12 min): Xid 79; 11 of 79 free",
-        ),
-        (
-            _state(device("d", parts=_PARTS), cordons=[{"id": "d::3"}]),
-            ("Cordoned", "PartlyFree"),
-            "cordoned part d::3; 11 of 79 free",
-        ),
-        (
-            _state(device("d", presence="Missing"), **_HELD),
-            ("Missing", "Held"),
-            "missing (12 min): its plugin no longer lists it; in use",
-        ),
-        (
-            _state(device("d", presence="Missing"), agent={"servedBy": "dra"}),
-            ("Missing",),
-            "missing (12 min): its driver no longer lists it",
-        ),
+        (_state(_SPLIT | _XID, **_HELD_PARTS), ("Broken", "PartlyFree"), f"{_BROKEN}; 11 of 79 free"),
+        (_state(_SPLIT, cordons=[_PART]), ("Cordoned", "PartlyFree"), "cordoned part d::3; 11 of 79 free"),
+        (_state(_LOST, **_HELD), ("Missing", "Held"), "missing (12 min): its plugin no longer lists it; in use"),
+        (_state(_LOST, agent={"servedBy": "dra"}), ("Missing",), "missing (12 min): its driver no longer lists it"),
         (_state(device("d", "Unhealthy"), endpoint=_GONE), ("NoPlugin",), "no device plugin (1 min)"),
-        (_state(device("d", **_XID), endpoint=_GONE), ("Broken",), "unhealthy (12 min): Xid 79"),
+        (_state(device("d", **_XID), endpoint=_GONE), ("Broken",), _BROKEN),
         (_state(device("d", "")), ("Unknown",), "unknown"),
         (_state(device("d", taints=[_TAINT])), ("Tainted",), "tainted NoSchedule: k=v"),
         # an effect of None keeps no pod off

@@ -9,20 +9,18 @@ from typing import Any
 
 import pytest
 from kubectl_nodedevice.commands import discover
-from kubectl_nodedevice.errors import CliError
 
 from tests.unit.cli.api_server import PODS, FakeApiServer
-from tests.unit.cli.conftest import Run, Terminal
+from tests.unit.cli.conftest import Refused, Run, Terminal
 from tests.unit.cli.objects import THEN, labels_of, pod
 
 _BY_HAND = "type on the node, as root: nodedevice-agent discover"
 
 
-@pytest.fixture
-def agent(server: FakeApiServer) -> FakeApiServer:
+@pytest.fixture(autouse=True)
+def _agent(server: FakeApiServer) -> None:
     """Of node-a, in a pod."""
     server.objects[PODS].append(_pod("nodedevice-agent-x"))
-    return server
 
 
 @pytest.fixture
@@ -45,7 +43,7 @@ def _called(kubectl: Path) -> list[str]:
     return called.read_text().split() if called.exists() else []
 
 
-def test_the_agent_is_asked(run: Run, agent: FakeApiServer, kubectl: Path) -> None:
+def test_the_agent_is_asked(run: Run, kubectl: Path) -> None:
     _does(kubectl, 'printf "usb 0403:6001\\033[31m\\n  paste: this\\n"; echo a note >&2\n')
     ran = run("discover", "node-a", "--context", "test", "--as", "bob", "--as-uid", "u-1", "--as-group", "admins")
     assert (ran.status, ran.out, ran.err) == (0, "usb 0403:6001[31m\n  paste: this\n", "a note\n")
@@ -63,9 +61,7 @@ def test_the_agent_is_asked(run: Run, agent: FakeApiServer, kubectl: Path) -> No
         ("exit 3", "kubectl ended with status 3"),
     ],
 )
-def test_why_the_agent_could_not_be_asked(
-    run: Run, agent: FakeApiServer, kubectl: Path, script: str, reason: str
-) -> None:
+def test_why_the_agent_could_not_be_asked(run: Run, kubectl: Path, script: str, reason: str) -> None:
     _does(kubectl, f"printf 'half \\377\\n'; {script}\n")
     ran = run("discover", "node-a")
     words = f"error: the agent of node-a could not be asked: {reason}; {_BY_HAND}\n"
@@ -88,16 +84,14 @@ def _typed_ahead(words: bytes) -> Iterator[None]:
         os.close(reading)
 
 
-def test_what_is_typed_ahead_is_not_for_the_agent(run: Run, agent: FakeApiServer, kubectl: Path) -> None:
+def test_what_is_typed_ahead_is_not_for_the_agent(run: Run, kubectl: Path) -> None:
     _does(kubectl, "cat\n")
     with _typed_ahead(b"kubectl get pods\n"):
         ran = run("discover", "node-a")
     assert (ran.status, ran.out) == (0, "")
 
 
-def test_an_agent_that_does_not_answer(
-    refused: Callable[..., CliError], agent: FakeApiServer, kubectl: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_agent_that_does_not_answer(refused: Refused, kubectl: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(discover, "_MOST_SECONDS", 0.01)
     _does(kubectl, "exec sleep 60\n")
     found = refused("discover", "node-a")
@@ -149,9 +143,7 @@ def test_whose_agent_is_asked(
 
 
 @pytest.mark.parametrize("bound", ["", "elsewhere"])
-def test_no_pod_of_a_tenant_is_asked(
-    refused: Callable[..., CliError], server: FakeApiServer, kubectl: Path, bound: str
-) -> None:
+def test_no_pod_of_a_tenant_is_asked(refused: Refused, server: FakeApiServer, kubectl: Path, bound: str) -> None:
     """What it prints would be pasted into settings."""
     server.objects[PODS] = [_pod("innocent", "tenant-a")]
     _bind(server, bound)
@@ -159,9 +151,7 @@ def test_no_pod_of_a_tenant_is_asked(
     assert (found.code, found.remedy, _called(kubectl)) == ("NoAgentPod", _BY_HAND, [])
 
 
-def test_without_kubectl(
-    refused: Callable[..., CliError], agent: FakeApiServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_without_kubectl(refused: Refused, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     found = refused("discover", "node-a", "--as", "a b")
     assert (found.code, found.problem) == ("NoKubectl", "kubectl is not in PATH")
@@ -170,7 +160,7 @@ def test_without_kubectl(
 
 
 def test_settings_are_not_wrapped(
-    run: Run, agent: FakeApiServer, kubectl: Path, at_terminal: Callable[[], Terminal], monkeypatch: pytest.MonkeyPatch
+    run: Run, kubectl: Path, at_terminal: Callable[[], Terminal], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line = f"      - {{paths: [{{path: {json.dumps('/dev/serial/by-id/' + 'x' * 90)}}}]}}"
     _does(kubectl, f"cat <<'END'\n{line}\nEND\n")

@@ -104,15 +104,12 @@ _EMPTY: Final = "the device plugin lists no devices"
     ],
 )
 def test_a_driver_that_does_not_work_and_hides_all_devices(reason: str) -> None:
-    message = f"{_EMPTY}; the driver (580; open) is not usable: reboot ({reason})"
-    ready = Condition("Ready", "False", "NoDevices", message, _HOUR)
+    problem = "the driver (580; open) is not usable: reboot"
+    ready = Condition("Ready", "False", "NoDevices", f"{_EMPTY}; {problem} ({reason})", _HOUR)
     objects = {f"{node}.gpu": whole(node, [ready]) for node in ("b", "a")}
     rows = [summary(node, "NoDevices", total=0) for node in ("b", "a", "not-read")]
     [need] = attention.of_summaries(rows, objects, _NOW)
-    assert (
-        need.text
-        == f"{_GPU} on 2 nodes (a, b) is not ready (1 h): {reason}: the driver (580; open) is not usable: reboot"
-    )
+    assert need.text == f"{_GPU} on 2 nodes (a, b) is not ready (1 h): {reason}: {problem}"
 
 
 @pytest.mark.parametrize(
@@ -142,19 +139,20 @@ def broken(device_id: str = "g0", **more: Any) -> Device:
 
 
 @pytest.mark.parametrize(
-    ("device", "allocations", "code", "text"),
+    ("device", "allocations", "code", "words"),
     [
-        (broken(), (holder("g1"),), "DeviceBroken", f"g0 ({_GPU}) on n is unhealthy (1 h): words"),
-        (broken(), (holder("g0", releasing=True),), "DeviceBroken", f"g0 ({_GPU}) on n is unhealthy (1 h): words"),
-        (broken(), (holder("g0"),), "DeviceBrokenHeld", f"g0 ({_GPU}) on n is unhealthy (1 h): words; in use by ns/p"),
-        (broken(presence="Missing"), (), "DeviceBroken", f"g0 ({_GPU}) on n is missing (1 h): words"),
-        (broken(message="", since=""), (), "DeviceBroken", f"g0 ({_GPU}) on n is unhealthy: Xid79"),
+        (broken(), (holder("g1"),), "DeviceBroken", "unhealthy (1 h): words"),
+        (broken(), (holder("g0", releasing=True),), "DeviceBroken", "unhealthy (1 h): words"),
+        (broken(), (holder("g0"),), "DeviceBrokenHeld", "unhealthy (1 h): words; in use by ns/p"),
+        (broken(presence="Missing"), (), "DeviceBroken", "missing (1 h): words"),
+        (broken(message="", since=""), (), "DeviceBroken", "unhealthy: Xid79"),
     ],
 )
-def test_a_device_that_is_broken(device: Device, allocations: tuple[Allocation, ...], code: str, text: str) -> None:
+def test_a_device_that_is_broken(device: Device, allocations: tuple[Allocation, ...], code: str, words: str) -> None:
     found = whole(devices=(Device("ok", "Healthy"), device), allocations=allocations, endpoint=Endpoint("Running"))
     [need] = attention.of_devices(found, _NOW)
-    assert (need.code, need.text, need.command) == (code, text, f"kubectl nodedevice why device n g0 --resource {_GPU}")
+    assert (need.code, need.text) == (code, f"g0 ({_GPU}) on n is {words}")
+    assert need.command == f"kubectl nodedevice why device n g0 --resource {_GPU}"
 
 
 @pytest.mark.parametrize(
@@ -184,26 +182,19 @@ def test_a_container_that_waits(more: dict[str, Any], code: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("condition", "reason"),
+    ("scheduled", "reason"),
     [
-        (Condition("PodScheduled", "False", "Unschedulable"), "Unschedulable"),
-        (Condition("PodScheduled"), "Pending"),
-        (None, "Pending"),
+        ({"PodScheduled": Condition("PodScheduled", "False", "Unschedulable")}, "Unschedulable"),
+        ({"PodScheduled": Condition("PodScheduled")}, "Pending"),
+        ({}, "Pending"),
     ],
 )
-def test_a_pod_without_a_node(condition: Condition | None, reason: str) -> None:
-    conditions = {condition.type: condition} if condition else {}
-    container = Container("c", requests={_GPU: "1", "cpu": "1"})
-    asking = Pod(
-        Meta("p", "ns", created=_HOUR), containers=(container,), claims=(PodClaim("x"),), conditions=conditions
-    )
-    others = [
-        replace(asking, node="n"),
-        replace(asking, containers=(), claims=()),
-        replace(asking, meta=replace(asking.meta, deleted=_HOUR)),
-    ]
-    # others keep nobody from it
-    [need] = attention.of_pending([*others, asking], _NOW)
+def test_a_pod_without_a_node(scheduled: dict[str, Condition], reason: str) -> None:
+    container, meta = Container("c", requests={_GPU: "1", "cpu": "1"}), Meta("p", "ns", created=_HOUR)
+    asking = Pod(meta, containers=(container,), claims=(PodClaim("x"),), conditions=scheduled)
+    bound, modest = replace(asking, node="n"), replace(asking, containers=(), claims=())
+    ending = replace(asking, meta=replace(meta, deleted=_HOUR))
+    [need] = attention.of_pending([bound, modest, ending, asking], _NOW)
     assert need.text == f"ns/p is pending (1 h): it requests claim x, {_GPU} ({reason})"
 
 

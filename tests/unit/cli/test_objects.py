@@ -85,33 +85,19 @@ def test_what_another_release_writes_is_read_as_far_as_it_is_known() -> None:
 
 
 def test_containers() -> None:
-    resources = {
-        "limits": {"x": "2", "y": "3"},
-        "requests": {"x": "1"},
-        "claims": [{"name": "a"}, {"name": "b", "request": "r"}],
+    claims = [{"name": "a"}, {"name": "b", "request": "r"}]
+    resources = {"limits": {"x": "2", "y": "3"}, "requests": {"x": "1"}, "claims": claims}
+    side, second = {"name": "side", "restartPolicy": "Always"}, {"name": "second", "restartPolicy": "OnFailure"}
+    spec = {
+        "containers": [{"name": "main", "image": "i", "resources": resources}, {"name": "other"}],
+        "initContainers": [{"name": "first"}, side, second],
     }
-    waiting = {"name": "main", "state": {"waiting": {"reason": "r", "message": "m"}}}
-    waiting["lastState"] = {"terminated": {"message": "earlier"}}
-    ended = {"name": "first", "state": {"terminated": {"reason": "Error", "message": "last"}}}
-    ended["lastState"] = {"terminated": {"message": "earlier"}}
-    read = record_of(
-        Pod,
-        {
-            "spec": {
-                "containers": [{"name": "main", "image": "i", "resources": resources}, {"name": "other"}],
-                "initContainers": [
-                    {"name": "first"},
-                    {"name": "side", "restartPolicy": "Always"},
-                    {"name": "second", "restartPolicy": "OnFailure"},
-                ],
-            },
-            "status": {
-                "containerStatuses": [waiting, {"name": "other", "state": {"running": {}}}],
-                "initContainerStatuses": [ended],
-            },
-        },
-    )
-    assert read.containers == (
+    before = {"lastState": {"terminated": {"message": "earlier"}}}
+    waiting = {"name": "main", "state": {"waiting": {"reason": "r", "message": "m"}}, **before}
+    ended = {"name": "first", "state": {"terminated": {"reason": "Error", "message": "last"}}, **before}
+    running = {"name": "other", "state": {"running": {}}}
+    status = {"containerStatuses": [waiting, running], "initContainerStatuses": [ended]}
+    assert record_of(Pod, {"spec": spec, "status": status}).containers == (
         Container("first", is_init=True, state="terminated", reason="Error", message="last", last_words="last"),
         Container("side", is_init=True, is_sidecar=True),
         Container("second", is_init=True),

@@ -115,10 +115,8 @@ def cluster() -> dict[str, list[dict[str, Any]]]:
     waiting = {"namespace": "default", "name": "next", "podUID": "uid-next", "container": "main", "since": THEN}
     waiting |= {"reason": "NoFit", "message": "no device has two parts free"}
     in_part = allocation("part", (), parts=[{"parent": "s0", "parts": 1, "numbers": "0"}])
-    silent = [
-        condition("Ready", "False", "AgentSilent", "no heartbeat"),
-        condition("AgentReady", "False", "AgentSilent"),
-    ]
+    unready = condition("Ready", "False", "AgentSilent", "no heartbeat")
+    silent = [unready, condition("AgentReady", "False", "AgentSilent")]
     twice = [condition("Ready"), condition("AgentReady"), condition("OfferedTwice", message="two sources offer g0")]
     found[f"{OURS}/nodedevices"] += [
         node_device("node-c", "example.com/part", [split], allocations=[in_part], waiting=[waiting], waitingPods=1),
@@ -136,12 +134,8 @@ def cluster() -> dict[str, list[dict[str, Any]]]:
     ]
     held = {"id": "s0", "health": "Unhealthy", "numaNodes": [0, 1], "parts": 1, "of": 4, "claim": "c", "shareID": "s"}
     train = pod_device("train", "node-e")
-    train["status"]["containers"] = [
-        {
-            "name": "main",
-            "resources": [{"resourceName": "x", "driver": "d", "pool": "p", "devices": [held, {"id": "u"}]}],
-        }
-    ]
+    of_driver = {"resourceName": "x", "driver": "d", "pool": "p", "devices": [held, {"id": "u"}]}
+    train["status"]["containers"] = [{"name": "main", "resources": [of_driver]}]
     found[f"{OURS}/poddevices"].append(train)
     refused = {"metadata": {"name": "refused"}, "spec": {"priority": 1}}
     refused["status"] = {"nodes": {"selected": 2, "accepted": 1, "refused": 1}, "conditions": []}

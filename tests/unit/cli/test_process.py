@@ -15,6 +15,7 @@ from tests.unit.cli.conftest import Run
 from tests.unit.cli.objects import NODE_DEVICES, node_device
 
 _PROGRAM: Final = (sys.executable, "-m", "kubectl_nodedevice")
+_FULL: Final = "error: the output cannot be written: No space left on device"
 
 
 def _started(server: FakeApiServer, folder: Path, *command: str) -> "subprocess.Popen[str]":
@@ -72,11 +73,7 @@ def test_completion_by_kubectl(run: Run) -> None:
     [
         ("$P devices >&-", 0, ""),
         ("$P devices --node x 2>&- >&-", 2, ""),
-        (
-            "$P devices > /dev/full",
-            2,
-            "error: the output cannot be written: No space left on device; make room for it\n",
-        ),
+        ("$P devices > /dev/full", 2, f"{_FULL}; make room for it\n"),
         ("LC_ALL=C PYTHONIOENCODING=ascii PYTHONUTF8=0 $P -o wide >/dev/null", 1, ""),
         ("mkdir gone; cd gone; rmdir ../gone; KUBECONFIG=x $P devices", 2, "error: "),
         ("env -u KUBECONFIG -u HOME $P devices", 2, "error: there is no kubeconfig"),

@@ -9,6 +9,7 @@ from kubectl_nodedevice.cluster import Release
 from nodedevice_kube.api_errors import Forbidden, NotFound
 
 DEFAULT = Release("nodedevice-system", "nodedevice-agents")
+NONE = NotFound("GET", "x", "none")
 
 
 def binding(namespace: str, leases: str = "") -> dict[str, Any]:
@@ -45,16 +46,12 @@ def _given(found: Any) -> Any:
     [
         (binding("gpus", "gpu-agents"), [daemon_set("tenant")], Release("gpus", "gpu-agents")),
         (binding("gpus"), [], Release("gpus", "nodedevice-agents")),
-        (NotFound("GET", "x", "none"), [daemon_set("gpus", "gpu-agents")], Release("gpus", "gpu-agents")),
+        (NONE, [daemon_set("gpus", "gpu-agents")], Release("gpus", "gpu-agents")),
         (Forbidden("GET", "x", "no"), [daemon_set("gpus"), daemon_set("tenant", account="other")], Release("gpus")),
         # of two neither is believed, but where one is as the chart has it
-        (NotFound("GET", "x", "none"), [daemon_set("gpus"), daemon_set("tenant")], DEFAULT),
-        (
-            NotFound("GET", "x", "none"),
-            [daemon_set("tenant"), daemon_set("nodedevice-system", "x")],
-            Release("nodedevice-system", "x"),
-        ),
-        (NotFound("GET", "x", "none"), Forbidden("GET", "x", "no"), DEFAULT),
+        (NONE, [daemon_set("gpus"), daemon_set("tenant")], DEFAULT),
+        (NONE, [daemon_set("tenant"), daemon_set("nodedevice-system", "x")], Release("nodedevice-system", "x")),
+        (NONE, Forbidden("GET", "x", "no"), DEFAULT),
         ({}, [], DEFAULT),
         ({"subjects": [{"name": "nodedevice-agent"}, 3]}, [{}, 3], DEFAULT),
     ],

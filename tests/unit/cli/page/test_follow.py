@@ -71,6 +71,12 @@ def nodes(fleet: Fleet) -> set[str]:
     return {name.removesuffix(f".{GPU.replace('/', '.')}") for name in fleet.names()}
 
 
+def source(fleet: Fleet) -> Json:
+    """How current its one kind is."""
+    [found] = fleet.sources()["sources"].values()
+    return dict(found)
+
+
 def test_a_list_and_then_its_changes() -> None:
     events = [("ADDED", at("c", 8)), ("DELETED", at("a", 9)), ("BOOKMARK", {"metadata": {"resourceVersion": "12"}})]
     fleet, api = followed([at("a"), at("b")], events, [("MODIFIED", at("b", 13))])
@@ -85,12 +91,10 @@ def test_a_version_that_is_too_old_is_listed_again_and_what_is_gone_goes() -> No
 
 
 def test_an_object_that_cannot_be_read_is_named_until_a_list_has_it() -> None:
-    fleet, _ = followed([at("a"), "nodedevices: not read: b: it is not YAML"], [])
-    [source] = fleet.sources()["sources"].values()
-    assert (source["problem"], source["unread"]) == ("", "nodedevices: not read: b: it is not YAML")
+    found = source(followed([at("a"), "nodedevices: not read: b: it is not YAML"], [])[0])
+    assert (found["problem"], found["unread"]) == ("", "nodedevices: not read: b: it is not YAML")
     fleet, _ = followed(["nodedevices: not read: b"], [("ERROR", {"code": 410})], [at("b")])
-    [source] = fleet.sources()["sources"].values()
-    assert source["unread"] == ""
+    assert source(fleet)["unread"] == ""
 
 
 @pytest.mark.parametrize(
@@ -104,14 +108,11 @@ def test_an_object_that_cannot_be_read_is_named_until_a_list_has_it() -> None:
     ids=["forbidden", "no CRD", "unreachable", "expired"],
 )
 def test_a_failure_is_a_sentence_until_it_is_over(error: Exception, problem: str, is_forbidden: bool) -> None:
-    fleet, _ = followed(error)
-    [source] = fleet.sources()["sources"].values()
-    assert (source["problem"], source["isForbidden"], source["asOf"]) == (problem, is_forbidden, 0.0)
+    found = source(followed(error)[0])
+    assert (found["problem"], found["isForbidden"], found["asOf"]) == (problem, is_forbidden, 0.0)
     fleet, api = followed([at("a")], error, [at("a"), at("b")])
-    [source] = fleet.sources()["sources"].values()
-    assert source["problem"] == ""
-    assert source["asOf"] > 0
-    assert nodes(fleet) == {"a", "b"}
+    found = source(fleet)
+    assert (found["problem"], found["asOf"] > 0, nodes(fleet)) == ("", True, {"a", "b"})
     assert api.asked[-1] == "list"
 
 
@@ -129,18 +130,12 @@ def test_a_watch_that_brings_nothing_in_its_time_is_no_failure_of_the_page() -> 
     silent = ApiError("GET", "nodedevices", "no answer within 90 s")
     silent.__cause__ = TimeoutError()
     fleet, _ = followed([at("a")], silent)
-    [source] = fleet.sources()["sources"].values()
-    assert source["problem"] == ""
-    assert nodes(fleet) == {"a"}
+    assert (source(fleet)["problem"], nodes(fleet)) == ("", {"a"})
 
 
 def test_the_first_event_after_a_silence_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, fleet, seen = [0.0], Fleet(), list[bool]()
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
-
-    def is_stale() -> bool:
-        [source] = fleet.sources()["sources"].values()
-        return bool(source["isStale"])
 
     def silent() -> Iterator[tuple[str, Json]]:
         yield "MODIFIED", at("a", 8)
@@ -149,13 +144,13 @@ def test_the_first_event_after_a_silence_ends_it(monkeypatch: pytest.MonkeyPatch
 
     def alive() -> Iterator[tuple[str, Json]]:
         yield "MODIFIED", at("a", 13)
-        seen.append(is_stale())
+        seen.append(source(fleet)["isStale"])
 
     stand_in: Any = PlayedApi([at("a")], silent(), [at("a")], alive())
     follower = Follower(stand_in, next(iter(kinds(fleet))), fleet)
     for _ in range(3):
         follower.step()
-    assert is_stale()
+    assert source(fleet)["isStale"]
     follower.step()
     assert seen == [False]
 

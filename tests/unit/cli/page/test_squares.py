@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from kubectl_nodedevice.cluster import NodeDevice
-from kubectl_nodedevice.page.squares import LETTERS, Square, square_of
+from kubectl_nodedevice.page.squares import Square, square_of
 from kubectl_nodedevice.records import record_of
 
 from tests.unit.cli import objects
@@ -26,19 +26,23 @@ def data(found: Square) -> dict[str, Any]:
     return made
 
 
+# by ID: the letter of its state, and the device
+DEVICES = {
+    "free": ("f", device("free")),
+    "held": ("h", device("held")),
+    "sick": ("b", device("sick", "Unhealthy", reason="XidError")),
+    "sick-and-held": ("b", device("sick-and-held", "Unhealthy")),
+    "cordoned": ("c", device("cordoned")),
+    "leaving": ("r", device("leaving")),
+    "gone": ("m", device("gone", "Unhealthy", presence="Missing")),
+    "shared": ("p", device("shared", parts={"total": 4, "healthy": 4, "allocated": 1, "available": 3})),
+    "other": ("u", device("other", "Restarting")),
+}
+
+
 def test_states_and_holders() -> None:
     found = square(
-        [
-            device("free"),
-            device("held"),
-            device("sick", "Unhealthy", reason="XidError"),
-            device("sick-and-held", "Unhealthy"),
-            device("cordoned"),
-            device("leaving"),
-            device("gone", "Unhealthy", presence="Missing"),
-            device("shared", parts={"total": 4, "healthy": 4, "allocated": 1, "available": 3}),
-            device("other", "Restarting"),
-        ],
+        [each for _, each in DEVICES.values()],
         {"cordonedDevices": [{"id": "cordoned"}]},
         allocations=[
             allocation("a", ("held", "sick-and-held")),
@@ -48,17 +52,7 @@ def test_states_and_holders() -> None:
         devicesOmitted=7,
     )
     made = data(found)
-    assert dict(zip(made["ids"], made["states"], strict=True)) == {
-        "free": "f",
-        "held": "h",
-        "sick": "b",
-        "sick-and-held": "b",
-        "cordoned": "c",
-        "leaving": "r",
-        "gone": "m",
-        "shared": "p",
-        "other": "u",
-    }
+    assert dict(zip(made["ids"], made["states"], strict=True)) == {name: state for name, (state, _) in DEVICES.items()}
     holders = {(made["ids"][index], pod, parts) for index, pod, parts in made["holders"]}
     assert holders == {
         ("held", "default/a", 0),
@@ -91,7 +85,3 @@ def test_only_what_needs_attention_is_kept_beside() -> None:
     assert needy.rest is not None
     assert [each.id for each in needy.rest.devices] == ["b"]
     assert [each.code for each in needy.needs(NOW)] == ["DeviceBrokenHeld"]
-
-
-def test_each_state_has_a_letter_of_its_own() -> None:
-    assert len(set(LETTERS.values())) == len(LETTERS)

@@ -109,68 +109,63 @@ _WORKLOAD: Final = Workload(
 )
 
 
+def stops(code: str, given: Facts, **fields: str) -> tuple[Facts, str, dict[str, str]]:
+    """fields: some of those of the obstacle with that code."""
+    return given, code, fields
+
+
+def nothing_stops(*family: Controller, **more: Any) -> tuple[Facts, str, dict[str, str]]:
+    return facts(*family, **more), "", {}
+
+
+_PAUSED: Final = replace(WEB, is_paused=True)
+_NO_WORKLOAD: Final = (Unread(WORKLOADS, "no"),)
+
+
 @pytest.mark.parametrize(
     ("given", "code", "fields"),
     [
-        # replicas
-        (facts(replace(WEB, wanted=0), NEW), "NoReplicas", {"asked": "spec.replicas is 0", "owner": "deployment/web"}),
-        (facts(WEB, NEW), "", {}),
-        (
-            facts(replace(_DB, wanted=2), name="db-4"),
-            "NoReplicas",
-            {"asked": "spec.replicas is 2, db-0 to db-1", "scale_options": "scale statefulset/db --replicas 5"},
+        stops("NoReplicas", facts(replace(WEB, wanted=0), NEW), asked="spec.replicas is 0", owner="deployment/web"),
+        nothing_stops(WEB, NEW),
+        stops(
+            *("NoReplicas", facts(replace(_DB, wanted=2), name="db-4")),
+            asked="spec.replicas is 2, db-0 to db-1",
+            scale_options="scale statefulset/db --replicas 5",
         ),
-        (facts(replace(_DB, wanted=2, first=3), name="db-4"), "", {}),
+        nothing_stops(replace(_DB, wanted=2, first=3), name="db-4"),
         # suspended
-        (
-            facts(_SUSPENDED),
-            "JobSuspended",
-            {"controller": "Job nightly-2938", "of": "", "resume_patch": '{"spec": {"suspend": false}}'},
+        stops("JobSuspended", facts(_SUSPENDED), of="", resume_patch='{"spec": {"suspend": false}}'),
+        stops("JobSuspended", facts(_SUSPENDED), controller="Job nightly-2938"),
+        stops("JobSuspended", facts(replace(NIGHTLY, is_suspended=True)), controller="CronJob nightly"),
+        stops("QueueWaits", facts(_QUEUED, has_queue=True), workload="its Workload, which does not exist yet"),
+        stops(
+            *("QueueWaits", facts(_QUEUED, has_queue=True, unread=_NO_WORKLOAD)),
+            workload="its Workload, which you may not see",
+            workload_options="workloads.kueue.x-k8s.io",
         ),
-        (facts(replace(NIGHTLY, is_suspended=True)), "JobSuspended", {"controller": "CronJob nightly"}),
-        (facts(_QUEUED, has_queue=True), "QueueWaits", {"workload": "its Workload, which does not exist yet"}),
-        (
-            facts(_QUEUED, has_queue=True, unread=(Unread(WORKLOADS, "no"),)),
-            "QueueWaits",
-            {"workload": "its Workload, which you may not see", "workload_options": "workloads.kueue.x-k8s.io"},
+        stops(
+            *("QueueWaits", facts(_SUSPENDED, has_queue=True, workload=_WORKLOAD)),
+            **{"workload": "Workload job-x", "words": ": full", "workload_options": "workloads.kueue.x-k8s.io job-x"},
         ),
-        (
-            facts(_SUSPENDED, has_queue=True, workload=_WORKLOAD),
-            "QueueWaits",
-            {"workload": "Workload job-x", "words": ": full", "workload_options": "workloads.kueue.x-k8s.io job-x"},
-        ),
-        # paused
-        (facts(replace(WEB, is_paused=True)), "DeploymentPaused", {"owner": "deployment/web"}),
-        (facts(replace(WEB, is_paused=True), NEW), "", {}),
+        stops("DeploymentPaused", facts(_PAUSED), owner="deployment/web"),
+        nothing_stops(_PAUSED, NEW),
         # in order
-        (
-            facts(_DB, name="db-2", pods=_PODS),
-            "EarlierPodNotReady",
-            {"earlier": "db-1", "controller": "StatefulSet db"},
-        ),
-        (facts(_DB, name="db-1", pods=(pod("db-0", deleted=OLD),)), "EarlierPodNotReady", {"earlier": "db-0"}),
-        (facts(replace(_DB, is_ordered=False), name="db-2", pods=_PODS), "", {}),
+        stops("EarlierPodNotReady", facts(_DB, name="db-2", pods=_PODS), earlier="db-1", controller="StatefulSet db"),
+        stops("EarlierPodNotReady", facts(_DB, name="db-1", pods=(pod("db-0", deleted=OLD),)), earlier="db-0"),
+        nothing_stops(replace(_DB, is_ordered=False), name="db-2", pods=_PODS),
         # refused, as it says now
-        (
-            facts(WEB, refused(NEW)),
-            "QuotaExceeded",
-            {"words": _QUOTA, "quota": "team", "owner": "replicaset/web-7d9c5f"},
-        ),
-        (facts(WEB, NEW, events=(event(NEW),)), "CreationRefused", {"words": "no (4 min ago)", "quota": ""}),
+        stops("QuotaExceeded", facts(WEB, refused(NEW)), words=_QUOTA, quota="team", owner="replicaset/web-7d9c5f"),
+        stops("CreationRefused", facts(WEB, NEW, events=(event(NEW),)), words="no (4 min ago)", quota=""),
         # that is over
-        (facts(WEB, replace(refused(NEW), made=1)), "", {}),
-        (facts(WEB, refused(NEW), pods=(pod("web-7d9c5f-x7k2p", NEW.key),)), "", {}),
-        (facts(WEB, replace(NEW, made=1), events=(event(NEW),)), "", {}),
-        (facts(WEB, NEW, events=(event(NEW), event(NEW, reason="SuccessfulCreate"))), "", {}),
-        (facts(WEB, NEW, events=(event(NEW, uid="of the one before"),)), "", {}),
-        (facts(WEB, NEW, events=(event(controller("ReplicaSet", "web-frontend")),)), "", {}),
+        nothing_stops(WEB, replace(refused(NEW), made=1)),
+        nothing_stops(WEB, refused(NEW), pods=(pod("web-7d9c5f-x7k2p", NEW.key),)),
+        nothing_stops(WEB, replace(NEW, made=1), events=(event(NEW),)),
+        nothing_stops(WEB, NEW, events=(event(NEW), event(NEW, reason="SuccessfulCreate"))),
+        nothing_stops(WEB, NEW, events=(event(NEW, uid="of the one before"),)),
+        nothing_stops(WEB, NEW, events=(event(controller("ReplicaSet", "web-frontend")),)),
         # ended
-        (
-            facts(replace(RUN, conditions=_FAILED)),
-            "JobFailed",
-            {"words": "BackoffLimitExceeded: too often", "controller": "Job nightly-2938"},
-        ),
-        (facts(replace(RUN, conditions=_COMPLETE)), "", {}),
+        stops("JobFailed", facts(replace(RUN, conditions=_FAILED)), words="BackoffLimitExceeded: too often"),
+        nothing_stops(replace(RUN, conditions=_COMPLETE)),
     ],
 )
 def test_what_stops_a_controller(given: Facts, code: str, fields: dict[str, str]) -> None:
@@ -179,19 +174,16 @@ def test_what_stops_a_controller(given: Facts, code: str, fields: dict[str, str]
     assert fields.items() <= {key: value for each in found for key, value in each.fields.items()}.items()
 
 
+_NEW_POD: Final = pod("web-7d9c5f-x7k2p")
+
+
 @pytest.mark.parametrize(
     ("given", "remedy"),
     [
-        (
-            facts(name="train", pod_names=("zebra", "trian", "train-2", "train-1")),
-            "did you mean train-1, train-2, trian?",
-        ),
+        (facts(name="trai", pod_names=("zebra", "tria", "trai-2", "trai-1")), "did you mean trai-1, trai-2, tria?"),
         (facts(name="train", pod_names=("zebra",)), "kubectl get pods --all-namespaces has all names"),
         # those of its controllers before those of like names
-        (
-            facts(WEB, NEW, pods=(pod("web-7d9c5f-x7k2p"),), pod_names=("web-frontend-x",)),
-            "did you mean web-7d9c5f-x7k2p?",
-        ),
+        (facts(WEB, NEW, pods=(_NEW_POD,), pod_names=("web-frontend-x",)), "did you mean web-7d9c5f-x7k2p?"),
         (facts(replace(RUN, conditions=_COMPLETE)), "Job nightly-2938 has ended: Complete"),
         (facts(NIGHTLY, name="nightly"), "CronJob nightly makes its next Job by its schedule, 0 3 * * *"),
         (facts(WEB), "kubectl describe deployment/web --namespace team has what its controller says"),

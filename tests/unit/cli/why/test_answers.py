@@ -6,7 +6,7 @@
 import json
 from datetime import timedelta
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from kubectl_nodedevice.errors import CliError
@@ -38,33 +38,23 @@ def test_answers(name: str) -> None:
     golden.check(FOLDER, name, "\n".join(texts).encode(), "txt", _LONGEST)
 
 
+_AT: Final = (NOW - timedelta(hours=2)).isoformat()
+_UNREAD: Final = (Unread("b.group", "no", "r"), Unread("a", "no", ""), Unread("a", "no", "q"))
+
+
 @pytest.mark.parametrize(
-    ("found", "text"),
+    ("is_stopped", "more", "text"),
     [
-        (Explanation("x", "waits."), "x waits.\n\nNothing about devices is known to stop it.\n"),
-        (Explanation("x", "runs.", is_stopped=False, notes=("One.", "Two.")), "x runs.\n\nOne.\nTwo.\n"),
-        (
-            Explanation("x", "waits.", words="no", words_at=(NOW - timedelta(hours=2)).isoformat()),
-            "x waits.\n\nNothing about devices is known to stop it.\nThe scheduler, 2 h ago: no\n",
-        ),
-        (Explanation("x", "runs.", is_stopped=False, words="no", words_by="kubelet"), "x runs.\n\nThe kubelet: no\n"),
-        (
-            Explanation(
-                "x",
-                "runs.",
-                is_stopped=False,
-                unread=(Unread("b.group", "no", "r"), Unread("a", "no", ""), Unread("a", "no", "q")),
-            ),
-            "x runs.\n\nNot known: a, b. You may not read them (roles q, r).\n",
-        ),
-        (
-            Explanation("x", "runs.", is_stopped=False, unread=(Unread("a", "no", ""),)),
-            "x runs.\n\nNot known: a. You may not read them.\n",
-        ),
+        (True, {}, "Nothing about devices is known to stop it."),
+        (True, {"words": "no", "words_at": _AT}, "Nothing about devices is known to stop it.\nThe scheduler, 2 h ago: no"),
+        (False, {"notes": ("One.", "Two.")}, "One.\nTwo."),
+        (False, {"words": "no", "words_by": "kubelet"}, "The kubelet: no"),
+        (False, {"unread": _UNREAD}, "Not known: a, b. You may not read them (roles q, r)."),
+        (False, {"unread": _UNREAD[1:2]}, "Not known: a. You may not read them."),
     ],
-)
-def test_what_is_shown_beside_causes(found: Explanation, text: str) -> None:
-    assert shown(found) == text
+)  # fmt: skip
+def test_what_is_shown_beside_causes(is_stopped: bool, more: dict[str, Any], text: str) -> None:
+    assert shown(Explanation("x", "is so.", is_stopped=is_stopped, **more)) == f"x is so.\n\n{text}\n"
 
 
 def of_nodes(details: list[str]) -> Explanation:

@@ -49,11 +49,8 @@ def pod(name: str, owner: str = "ReplicaSet/web-1", node: str = "node-a", revisi
 
 
 _WEB = Controller("Deployment", Meta("web", "team"), is_surging=True)
-_SETS = (
-    replica_set("web-1", 1),
-    replica_set("web-2", 2),
-    Controller("ReplicaSet", Meta("other", owner="Deployment/x")),
-)
+_OTHER = Controller("ReplicaSet", Meta("other", owner="Deployment/x"))
+_SETS = (replica_set("web-1", 1), replica_set("web-2", 2), _OTHER)
 _NEW = pod("new", "ReplicaSet/web-2", "")
 
 
@@ -83,24 +80,15 @@ def condition(kind: str, status: str, message: str = "") -> dict[str, str]:
     return {"type": kind, "status": status, "message": message}
 
 
+_CHECKS = [{"name": "prov", "state": "Pending", "message": "no room"}, {"name": "b", "state": "Ready"}]
+
+
 @pytest.mark.parametrize(
     ("found", "words"),
     [
         (workload(), "queue gpus has not decided about it yet"),
-        (
-            workload(conditions=[condition("QuotaReserved", "False", "LocalQueue x does not exist")]),
-            "LocalQueue x does not exist",
-        ),
-        (
-            workload(
-                conditions=[condition("QuotaReserved", "True")],
-                admissionChecks=[
-                    {"name": "prov", "state": "Pending", "message": "no room"},
-                    {"name": "b", "state": "Ready"},
-                ],
-            ),
-            "prov: no room",
-        ),
+        (workload(conditions=[condition("QuotaReserved", "False", "no such queue")]), "no such queue"),
+        (workload(conditions=[condition("QuotaReserved", "True")], admissionChecks=_CHECKS), "prov: no room"),
     ],
 )
 def test_what_a_queue_says(found: dict[str, Any], words: str) -> None:

@@ -35,27 +35,14 @@ def test_a_claim() -> None:
         {"name": "u", "exactly": {"deviceClassName": "e"}},
         {"name": "v"},
     ]
-    results = [
-        {"driver": "dr", "pool": "po", "device": "de"},
-        {"driver": "dr", "pool": "po", "device": "watched", "adminAccess": True},
-    ]
-    allocation = {"devices": {"results": results}, "nodeSelector": {"x": {}}}
-    status = {"allocation": allocation}
-    assert record_of(
-        ResourceClaim, {"metadata": _META, "spec": {"devices": {"requests": requests}}, "status": status}
-    ) == (
-        ResourceClaim(
-            Meta("n", "ns", created="made"),
-            (
-                Request(("a",), 3, True, True),
-                Request(("b", "c"), 2, False, True),
-                Request(("d",), 0),
-                Request(("e",), 1),
-                Request((), 0),
-            ),
-            True,
-            (("dr", "po", "de"),),
-            {"x": {}},
-        )
+    held = {"driver": "dr", "pool": "po", "device": "de"}
+    results = [held, {**held, "device": "watched", "adminAccess": True}]
+    status = {"allocation": {"devices": {"results": results}, "nodeSelector": {"x": {}}}}
+    found = record_of(ResourceClaim, {"metadata": _META, "spec": {"devices": {"requests": requests}}, "status": status})
+    asked = (
+        *(Request(("a",), 3, True, True), Request(("b", "c"), 2, False, True)),
+        *(Request(("d",), 0), Request(("e",), 1), Request((), 0)),
     )
+    meta = Meta("n", "ns", created="made")
+    assert found == ResourceClaim(meta, asked, True, (("dr", "po", "de"),), {"x": {}})
     assert record_of(ResourceClaim, {}) == ResourceClaim(Meta())

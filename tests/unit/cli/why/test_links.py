@@ -1,19 +1,18 @@
 """The links by themselves: how many devices fit, which nodes match, what a class of DRA says."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from kubectl_nodedevice import quantities
-from kubectl_nodedevice.cluster import Container, Cordon, Device, Meta, Node, NodeDevice, PartCounts, Pod
+from kubectl_nodedevice.cluster import Container, Cordon, Device, Meta, Node, PartCounts, Pod
 from kubectl_nodedevice.records import record_of
 from kubectl_nodedevice.why.kinds import DeviceClass
 from kubectl_nodedevice.why.links import devices, placement
 from kubectl_nodedevice.why.links.devices import Unit, Wanted
 from nodedevice_kube.planner import Need
 
-from tests.unit.cli.why.clusters import NOW
-
-GPU = "example.com/gpu"
+from tests.unit.cli.why.clusters import GPU, NOW, gpus
 
 
 def unit(name: str, *taken: str) -> Unit:
@@ -46,17 +45,10 @@ def test_what_takes_too_many(units: list[Unit], codes: list[str]) -> None:
     assert [each.code for each in devices.obstacles("node-a", Wanted(GPU, (Need(2),)), units)] == codes
 
 
-def found(**changes: Any) -> NodeDevice:
-    listed = tuple(Device(f"gpu-{number}", "Healthy") for number in range(3))
-    return NodeDevice(
-        Meta("n"), "node-a", GPU, **{"total": 3, "healthy": 3, "available": 3, "devices": listed, **changes}
-    )
-
-
 def test_a_cordon_of_a_longer_name_is_not_of_a_part() -> None:
     device = Device("gpu-0", "Healthy", parts=PartCounts(2, 2, 0, 2))
     cordons = (Cordon("gpu-0::1"), Cordon("gpu-0-1"), Cordon("gpu-0-left"))
-    (unit,) = devices.units_of(found(devices=(device,), cordons=cordons), NOW)
+    (unit,) = devices.units_of(replace(gpus("node-a"), devices=(device,), cordons=cordons), NOW)
     assert unit.taken[devices.CORDONED] == 2
 
 
@@ -71,14 +63,8 @@ def test_init_containers_do_not_add_up() -> None:
     assert quantities.requests(pod) == {GPU: 3}
     assert [need.is_init for need in quantities.needs_of(pod, GPU)] == [True, False, True, False]
     # what starts after a sidecar is beside it
-    assert quantities.requests(Pod(Meta("p"), containers=(*containers[1:2], *containers[:1], *containers[3:]))) == {
-        GPU: 4
-    }
-
-
-def affinity(*expressions: dict[str, Any], fields: tuple[dict[str, Any], ...] = ()) -> dict[str, Any]:
-    term = {"matchExpressions": list(expressions), "matchFields": list(fields)}
-    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
+    first, side, _, main = containers
+    assert quantities.requests(Pod(Meta("p"), containers=(side, first, main))) == {GPU: 4}
 
 
 NODE = Node(Meta("node-a", labels={"zone": "z1", "gpus": "4"}))
@@ -97,7 +83,9 @@ NODE = Node(Meta("node-a", labels={"zone": "z1", "gpus": "4"}))
     ],
 )
 def test_affinity(expression: dict[str, Any], matches: bool) -> None:
-    assert (placement.unmatched(Pod(Meta("p"), affinity=affinity(expression)), NODE) == "") is matches
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+    required = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    assert (placement.unmatched(Pod(Meta("p"), affinity=required), NODE) == "") is matches
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -82,27 +82,35 @@ def _made(program: str, folder: Path) -> Operator | Extender:
     return Extender(extender_settings.load(None, {**given, **followed}))
 
 
-@asynccontextmanager
-async def running(
-    program: str, failing: str, failures: Sequence[Exception], folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[tuple[Failing, asyncio.Task[None]]]:
+Runs = Callable[..., AbstractAsyncContextManager[tuple[Failing, asyncio.Task[None]]]]
+
+
+@pytest.fixture
+def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runs:
     """The whole program, with this one of its tasks failing and all others idle."""
     monkeypatch.setattr(tasks, "FIRST_PAUSE_SECONDS", 0.0)
-    bad = Failing(*failures)
-    for name, (owner, method) in PROGRAMS[program].items():
-        work = bad if name == failing else Failing()
-        monkeypatch.setattr(owner, method, work.work)
     for method in ("end", "stand_aside"):
         monkeypatch.setattr(Election, method, lambda *_: asyncio.sleep(0))
-    task = asyncio.create_task(_made(program, folder).run())
-    # it handles signals from now on
-    await asyncio.sleep(0)
-    try:
-        yield bad, task
-    finally:
-        if not task.done():
-            os.kill(os.getpid(), signal.SIGTERM)
-        await asyncio.gather(task, return_exceptions=True)
+
+    @asynccontextmanager
+    async def run(
+        program: str, failing: str, *failures: Exception
+    ) -> AsyncIterator[tuple[Failing, asyncio.Task[None]]]:
+        bad = Failing(*failures)
+        for name, (owner, method) in PROGRAMS[program].items():
+            work = bad if name == failing else Failing()
+            monkeypatch.setattr(owner, method, work.work)
+        task = asyncio.create_task(_made(program, tmp_path).run())
+        # it handles signals from now on
+        await asyncio.sleep(0)
+        try:
+            yield bad, task
+        finally:
+            if not task.done():
+                os.kill(os.getpid(), signal.SIGTERM)
+            await asyncio.gather(task, return_exceptions=True)
+
+    return run
 
 
 def _cases(kind: dict[str, Any], but: dict[str, Any]) -> list[tuple[str, str]]:
@@ -112,10 +120,8 @@ def _cases(kind: dict[str, Any], but: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("program", "name"), _cases(RETRIED, _VITAL_HERE))
-async def test_what_is_shown_is_run_again_and_ends_nothing(
-    program: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with running(program, name, FAILURES, tmp_path, monkeypatch) as (bad, task):
+async def test_what_is_shown_is_run_again_and_ends_nothing(program: str, name: str, running: Runs) -> None:
+    async with running(program, name, *FAILURES) as (bad, task):
         async with asyncio.timeout(60):
             waiting = asyncio.create_task(bad.is_well.wait())
             await asyncio.wait([waiting, task], return_when=asyncio.FIRST_COMPLETED)
@@ -128,10 +134,8 @@ async def test_what_is_shown_is_run_again_and_ends_nothing(
 
 
 @pytest.mark.parametrize(("program", "name"), _cases(VITAL, {"operator": (), "extender": ()}))
-async def test_what_is_vital_ends_the_program_in_a_sentence(
-    program: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with running(program, name, FAILURES[-1:], tmp_path, monkeypatch) as (_, task):
+async def test_what_is_vital_ends_the_program_in_a_sentence(program: str, name: str, running: Runs) -> None:
+    async with running(program, name, FAILURES[-1]) as (_, task):
         async with asyncio.timeout(60):
             await asyncio.wait([task])
     ended = task.exception()
@@ -145,14 +149,10 @@ async def test_what_is_vital_ends_the_program_in_a_sentence(
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("program", PROGRAMS)
 async def test_a_signal_ends_it_with_all_its_tasks(
-    program: str,
-    number: signal.Signals,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    program: str, number: signal.Signals, running: Runs, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    async with running(program, "beat", (), tmp_path, monkeypatch) as (beat, task):
+    async with running(program, "beat") as (beat, task):
         async with asyncio.timeout(60):
             await beat.is_well.wait()
             os.kill(os.getpid(), number)

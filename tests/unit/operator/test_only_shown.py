@@ -4,7 +4,7 @@ Every feature that acts on NodeDevices is called with one that gives it reason t
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
@@ -16,17 +16,11 @@ from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.leases.agent_liveness import ALIVE
 from nodedevice_operator.objects.node import UNLABELED, NodeRecord
 from nodedevice_operator.objects.node_parts import node_parts
-from nodedevice_operator.objects.nodedevice import AllocationRecord, DeviceRecord, NodeDeviceRecord
+from nodedevice_operator.objects.nodedevice import DeviceRecord, NodeDeviceRecord
 from nodedevice_operator.objects.nodedevice_schema import NodeDeviceSchema
 from nodedevice_operator.observability.events import EventReason
 from nodedevice_operator.observability.transitions import transitions
-from nodedevice_operator.reconcile.cordon_restorer import (
-    Cordon,
-    CordonReconciler,
-    CordonsApi,
-    CordonsMemory,
-    CordonsSchema,
-)
+from nodedevice_operator.reconcile.cordon_restorer import CordonReconciler, CordonsMemory
 from nodedevice_operator.reconcile.turn import Budget, Turn
 from nodedevice_operator.remediation.eviction_policy import candidates
 from nodedevice_operator.remediation.node_taint_and_labels import desired_labels
@@ -36,7 +30,8 @@ from nodedevice_operator.requiredplugins.policy import is_candidate, select
 from tests.fakes.operator.collaborators import RecordingRecorder
 from tests.fakes.operator.operator_model import GPU, OperatorModel, node_device, settle
 from tests.unit.operator.objects.bodies import node_device_body, of_json
-from tests.unit.operator.reconcile.test_cordons import schema
+from tests.unit.operator.objects.records import held
+from tests.unit.operator.reconcile.test_cordons import Api as Cordons
 
 NODE: Final = NodeRecord("node-a", "uid-1", 1, {})
 RESERVED: Final = "net.kubernetes.io/nic"
@@ -67,7 +62,7 @@ def tempting(resource: str = GPU, **fields: Any) -> NodeDeviceRecord:
             "lost_cordons": frozenset({"gpu-0"}),
             "devices": {"gpu-0": DeviceRecord("Unhealthy", "Xid", False, ())},
             "listed": ("gpu-0", "gpu-1"),
-            "allocations": (AllocationRecord("default", "pod-a", "uid-a", "main", ("gpu-0",), 0, False),),
+            "allocations": (held("gpu-0"),),
             "parts": {"gpu-0": PartCounts(4, 4, 0, 4)},
             **fields,
         },
@@ -131,19 +126,8 @@ def reports_cordons(record: NodeDeviceRecord) -> bool:
     return any(event.reason == EventReason.DEVICES_CORDONED for event in transitions(before, now))
 
 
-class _Cordons(CordonsApi):
-    def __init__(self) -> None:
-        self.applied: list[Cordon] = []
-
-    async def read_cordons(self, record: NodeDeviceRecord) -> CordonsSchema:
-        return schema(remembered=["gpu-0"])
-
-    async def apply_cordons(self, record: NodeDeviceRecord, found: CordonsSchema, cordons: Sequence[Cordon]) -> None:
-        self.applied += cordons
-
-
 def sets_cordons_again(record: NodeDeviceRecord) -> bool:
-    cache, api = Cache(), _Cordons()
+    cache, api = Cache(), Cordons(["gpu-0"])
     cache.node_devices.put(record)
     turn = Turn(Budget(lambda: 0.0), lambda: False)
     work = CordonReconciler(cache, api, RecordingRecorder()).reconcile("node-a", CordonsMemory(), turn)
@@ -237,6 +221,6 @@ def test_a_silent_agent_is_reported_and_withdraws_nothing() -> None:
 
 
 def test_a_device_of_a_shared_claim_in_two_pods_is_no_contradiction() -> None:
-    rows = tuple(AllocationRecord("default", f"pod-{n}", f"uid-{n}", "main", ("gpu-0",), 0, False) for n in range(2))
+    rows = (held("gpu-0"), held("gpu-0", pod="pod-b"))
     assert contradictions(tempting(allocations=rows, available=2))
     assert not contradictions(tempting(allocations=rows, available=2, served_by=names.SERVED_BY_DRA))

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import msgspec
 from nodedevice_operator.capacity.decide import contradictions, desired_count
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, node_device_record
 from nodedevice_operator.objects.nodedevice_schema import NodeDeviceSchema
@@ -10,12 +9,9 @@ from nodedevice_operator.observability.transitions import transitions
 from nodedevice_operator.remediation.eviction_policy import candidates
 
 from tests.fakes.operator.operator_model import GPU
+from tests.unit.operator.objects.bodies import node_device_body, of_json
 
 Json = dict[str, Any]
-NODE_DEVICE: Json = {
-    "metadata": {"name": "node-a.example.com.gpu", "uid": "u", "resourceVersion": "1"},
-    "spec": {"nodeName": "node-a", "resourceName": GPU},
-}
 
 
 def gpu(name: str, allocated: int, healthy: int = 80, **more: Any) -> Json:
@@ -40,7 +36,7 @@ def record(*devices: Json, allocations: tuple[Json, ...] = (), advertise: str = 
         "allocations": list(allocations),
         "endpoint": {"state": "Running"},
     }
-    return node_device_record(msgspec.convert({**NODE_DEVICE, "status": {**status, **more}}, NodeDeviceSchema))
+    return node_device_record(of_json(node_device_body(**{**status, **more}), NodeDeviceSchema))
 
 
 TWO = (held("p", ("GPU-a", 16, "0-15")), held("q", ("GPU-a", 34, "16-49")))
@@ -57,9 +53,8 @@ def test_more_than_the_parts_say_is_reported_and_not_advertised() -> None:
     found = record(gpu("GPU-a", 50), allocations=TWO, available=31)
     assert contradictions(found) == ("available is 31, but 30 of the devices listed are healthy and not allocated",)
     assert desired_count(found, is_withdrawn=False) == 50 + 30
-    assert contradictions(record(gpu("GPU-a", 51), allocations=TWO)) == (
-        "allocated is 51, but 50 devices are listed as allocated",
-    )
+    more = record(gpu("GPU-a", 51), allocations=TWO)
+    assert contradictions(more) == ("allocated is 51, but 50 devices are listed as allocated",)
 
 
 def test_a_broken_device_is_named_to_each_pod_with_parts_of_it() -> None:
@@ -69,7 +64,5 @@ def test_a_broken_device_is_named_to_each_pod_with_parts_of_it() -> None:
     assert {event.about.name for event in events} == {before.name, "p", "q"}
     assert all("GPU-a" in event.message and "Xid79" in event.message for event in events)
     found = candidates([after], {GPU: "evict"})
-    assert {candidate.name: candidate.why for candidate in found.values()} == {
-        "p": f"GPU-a of {GPU} unhealthy",
-        "q": f"GPU-a of {GPU} unhealthy",
-    }
+    evicted = {candidate.name: candidate.why for candidate in found.values()}
+    assert evicted == dict.fromkeys("pq", f"GPU-a of {GPU} unhealthy")

@@ -109,7 +109,7 @@ _WORKLOAD: Final = Workload(
 )
 
 
-def stops(code: str, given: Facts, **fields: str) -> tuple[Facts, str, dict[str, str]]:
+def stops(code: str, given: Facts, /, **fields: str) -> tuple[Facts, str, dict[str, str]]:
     """fields: some of those of the obstacle with that code."""
     return given, code, fields
 

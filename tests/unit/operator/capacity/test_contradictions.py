@@ -7,16 +7,13 @@ from nodedevice_operator.capacity.decide import contradictions, desired_count, p
 from nodedevice_operator.objects.nodedevice import AllocationRecord, DeviceRecord, NodeDeviceRecord
 
 from tests.fakes.operator.operator_model import node_device
+from tests.unit.operator.objects.records import held
 
 LISTED = ("gpu-0", "gpu-1", "gpu-2", "gpu-3")
 
 
-def held(*ids: str, uid: str = "uid-a", omitted: int = 0, is_releasing: bool = False) -> AllocationRecord:
-    return AllocationRecord("default", "pod-a", uid, "main", ids, omitted, is_releasing)
-
-
-def kept(*ids: str, health: str = "Healthy") -> dict[str, DeviceRecord]:
-    return {device_id: DeviceRecord(health, "", False, ()) for device_id in ids}
+def kept(device_id: str, health: str = "Healthy") -> dict[str, DeviceRecord]:
+    return {device_id: DeviceRecord(health, "", False, ())}
 
 
 def row(name: str, believed: int, reported: str = "", *held_: AllocationRecord, **fields: Any) -> Any:
@@ -26,7 +23,8 @@ def row(name: str, believed: int, reported: str = "", *held_: AllocationRecord, 
     return pytest.param(record, believed, reported, id=name)
 
 
-FIRST = held("gpu-0")
+FIRST, SECOND = held("gpu-0"), held("gpu-0", pod="pod-b")
+FREE = "the devices listed are healthy and not allocated"
 
 
 @pytest.mark.parametrize(
@@ -35,22 +33,14 @@ FIRST = held("gpu-0")
         row("all free", 4, available=4),
         row("fewer, as cordoned", 2, available=2),
         row("one held", 3, "", FIRST, available=3, allocated=1),
-        row(
-            *("one broken", 3, "available is 4, but 3 of the devices listed are healthy and not allocated"),
-            available=4,
-            devices=kept("gpu-0", health="Unhealthy"),
-        ),
+        row("one broken", 3, f"available is 4, but 3 of {FREE}", available=4, devices=kept("gpu-0", "Unhealthy")),
         row("a list that is cut", 40, available=40, devices_omitted=96),
         row("no list", 4, available=4, listed=()),
         row("more held", 0, "allocated is 2, but 1 devices are listed as allocated", FIRST, allocated=2),
         row("allocations that are cut", 0, "", FIRST, allocated=2, allocations_omitted=1),
         row("an allocation that is cut", 0, "", held("gpu-0", omitted=1), allocated=2),
         row("not listed", 0, "gpu-9 is allocated, but is not among the devices", held("gpu-9"), allocated=1),
-        row(
-            *("held twice", 0, "gpu-0 is allocated to two pods, uid-a and uid-b"),
-            *(FIRST, held("gpu-0", uid="uid-b")),
-            allocated=1,
-        ),
+        row("held twice", 0, "gpu-0 is allocated to two pods, uid-pod-a and uid-pod-b", FIRST, SECOND, allocated=1),
     ],
 )
 def test_what_is_believed_and_reported(record: NodeDeviceRecord, believed: int, reported: str) -> None:

@@ -111,9 +111,7 @@ def injecting(status: str, **fields: Any) -> NodeDeviceRecord:
         pytest.param("True", {"available": 3, "allocated": 1}, 4, id="injectable"),
         pytest.param("Unknown", {"available": 3, "allocated": 1}, 4, id="no agent should inject"),
         pytest.param("False", {"available": 3, "allocated": 1}, 1, id="held ones stay"),
-        pytest.param(
-            "False", {"available": 1, "allocated": 1, "reserved": 2}, 3, id="and those that bound pods wait for"
-        ),
+        pytest.param("False", {"available": 1, "allocated": 1, "reserved": 2}, 3, id="and what bound pods wait for"),
         pytest.param("False", {"available": 3}, None, id="nothing held"),
         pytest.param("False", {"available": 3, "releasing": 1}, None, id="releasing is not held"),
     ],

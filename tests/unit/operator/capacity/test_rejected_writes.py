@@ -4,15 +4,13 @@ from dataclasses import replace
 
 import pytest
 from nodedevice_api import names
-from nodedevice_api.names import Condition as Kind
 from nodedevice_api.names import Reason
 from nodedevice_operator.capacity.decide import ResourceStatus, decide, statuses_when_rejected
 from nodedevice_operator.leases.agent_liveness import ALIVE, expired
-from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, StoredCondition
+from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
 from nodedevice_operator.reconcile import conditions
 from nodedevice_operator.reconcile.conditions import agent_events
 
-from tests.fakes.operator.node_status import NodeStatusModel
 from tests.fakes.operator.operator_model import GPU, NIC, OperatorModel, node_device, settle
 
 SILENT = replace(expired(60), is_withdrawn=True)
@@ -89,21 +87,3 @@ def test_an_agent_that_is_back_offers_nothing_that_is_not_shown(model: OperatorM
     [event] = agent_events(record, conditions.desired(record, verdict, ALIVE, rejection="no"))
     assert event.reason == Reason.LEASE_RENEWED
     assert event.message.endswith("renews its Lease again")
-
-
-def test_what_is_stored_holds_on_beside_a_dead_agent(model: OperatorModel) -> None:
-    [record] = model.node_devices.values()
-    desired = conditions.desired(record, None, SILENT)
-    assert desired[Kind.ADVERTISED].message == record.conditions[Kind.ADVERTISED].message
-    assert desired[Kind.READY].reason == Reason.LEASE_EXPIRED
-    values = {kind: value.since for kind, value in conditions.changed(record, desired, "later").items()}
-    assert values[Kind.ADVERTISED] == record.conditions[Kind.ADVERTISED].since
-    assert not conditions.can_stay(node_device())
-
-
-def test_what_was_advertised_on_the_node_before_is_no_update(model: OperatorModel) -> None:
-    [record] = model.node_devices.values()
-    old = replace(record, conditions={Kind.ADVERTISED: StoredCondition("True", Reason.ADVERTISED, "", "2020", 1)})
-    node = replace(NodeStatusModel().record(), made="2021")
-    decision = decide(node, [old], None, 0)
-    assert reasons(dict(statuses_when_rejected(node, [old], decision))) == {GPU: Reason.WRITE_REFUSED}

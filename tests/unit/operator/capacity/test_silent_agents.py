@@ -50,10 +50,8 @@ def test_after_the_grace_only_what_is_held_stays_and_all_comes_back_at_once(mode
     assert shown(model) == (4, 1)
     assert len(model.applies) == 2
     assert model.reported() == [Reason.LEASE_EXPIRED] * 2 + [Reason.FREE_WITHDRAWN] * 2 + [Reason.LEASE_RENEWED] * 2
-    assert (
-        "3 free devices are no longer offered, devices in use stay (1); all are offered again when the agent is back"
-        in model.events[2].message
-    )
+    withdrawn = "3 free devices are no longer offered, devices in use stay (1); all are offered again when"
+    assert f"{withdrawn} the agent is back" in model.events[2].message
     assert "offered again" in model.events[-1].message
     assert model.condition(Condition.ADVERTISED).reason == Reason.ADVERTISED
 

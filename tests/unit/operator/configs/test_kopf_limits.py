@@ -21,24 +21,33 @@ from tests.unit.common.test_decoding import nested
 from tests.unit.operator.kube.api_server import Server, kubeconfig
 
 
-@pytest.fixture
-def health(server: Server) -> ApiHealth:
-    return ApiHealth(server.url, Clock())
+class Kopfs:
+    """What kopf gets of an operator that does not lead, and the API server that it asks."""
+
+    def __init__(self, server: Server) -> None:
+        self.server, self.health = server, ApiHealth(server.url, Clock())
+        self.session: aiohttp.ClientSession
+
+    def get(self, path: str) -> Any:
+        return self.session.get(f"{self.server.url}{path}")
+
+    async def asks(self, path: str) -> None:
+        """Whatever becomes of it."""
+        with contextlib.suppress(aiohttp.ClientConnectionError):
+            async with self.get(path):
+                pass
 
 
 @pytest.fixture
-async def session(server: Server, health: ApiHealth, tmp_path: Path) -> AsyncIterator[aiohttp.ClientSession]:
-    """Of an operator that does not lead."""
+async def kopfs(server: Server, tmp_path: Path) -> AsyncIterator[Kopfs]:
+    made = Kopfs(server)
     (tmp_path / "token").write_text("first\n")
     login = credentials.load(kubeconfig(tmp_path, server.url, tokenFile="token"))
-    async with open_session(login, health, WriteFence()) as made:
+    async with open_session(login, made.health, WriteFence()) as made.session:
         yield made
 
 
-async def get(session: aiohttp.ClientSession, url: str) -> None:
-    with contextlib.suppress(aiohttp.ClientConnectionError):
-        async with session.get(url):
-            pass
+THINGS = "/apis/g/v1/things"
 
 
 @pytest.mark.parametrize(
@@ -49,24 +58,17 @@ async def get(session: aiohttp.ClientSession, url: str) -> None:
     ],
 )
 async def test_a_refused_watch_is_reported_once_until_it_is_allowed(
-    server: Server,
-    session: aiohttp.ClientSession,
-    health: ApiHealth,
-    caplog: pytest.LogCaptureFixture,
-    status: int,
-    problem: str | None,
-    message: str,
+    kopfs: Kopfs, caplog: pytest.LogCaptureFixture, status: int, problem: str | None, message: str
 ) -> None:
-    server.answers = [(status, {})] * 2 + [(200, {}), (403, {})]
+    kopfs.server.answers = [(status, {})] * 2 + [(200, {}), (403, {})]
     for _ in range(2):
-        await get(session, f"{server.url}/apis/g/v1/things?watch=true")
-        assert health.problems() == (problem or unauthorized.problem(health.server),)
+        await kopfs.asks(f"{THINGS}?watch=true")
+        assert kopfs.health.problems() == (problem or unauthorized.problem(kopfs.health.server),)
     assert [record.message for record in caplog.records if record.levelname == "ERROR"] == [message]
-    await get(session, f"{server.url}/apis/g/v1/things?watch=true")
-    assert health.problems() == ()
     # only a watch is reported
-    await get(session, f"{server.url}/apis/g/v1/things")
-    assert health.problems() == ()
+    for path in (f"{THINGS}?watch=true", THINGS):
+        await kopfs.asks(path)
+        assert kopfs.health.problems() == ()
 
 
 @pytest.mark.parametrize(
@@ -83,35 +85,27 @@ async def test_a_refused_watch_is_reported_once_until_it_is_allowed(
     ],
 )
 async def test_an_answer_that_is_not_an_api_servers_is_a_broken_connection(
-    server: Server,
-    session: aiohttp.ClientSession,
-    caplog: pytest.LogCaptureFixture,
-    path: str,
-    status: int,
-    body: object,
-    is_taken: bool,
+    kopfs: Kopfs, caplog: pytest.LogCaptureFixture, path: str, status: int, body: object, is_taken: bool
 ) -> None:
-    server.answers = [(status, body), (status, body), (200, {"groups": [], "versions": [], "kind": "x"})]
+    kopfs.server.answers = [(status, body), (status, body), (200, {"groups": [], "versions": [], "kind": "x"})]
     for _ in range(2):
         with contextlib.nullcontext() if is_taken else pytest.raises(aiohttp.ClientConnectionError):
-            async with session.get(f"{server.url}{path}") as response:
+            async with kopfs.get(path) as response:
                 assert response.status == status
-    async with session.get(f"{server.url}{path}") as response:
+    async with kopfs.get(path) as response:
         assert await response.json()
     said = [record.message for record in caplog.records if record.levelname == "WARNING"]
     assert said == ([] if is_taken else ["API server's response cannot be used; retrying"])
 
 
 @pytest.mark.parametrize("depth", [400, 1_100, 10_000])
-async def test_a_library_gets_nothing_that_is_too_deep_for_it(
-    server: Server, session: aiohttp.ClientSession, depth: int
-) -> None:
+async def test_a_library_gets_nothing_that_is_too_deep_for_it(kopfs: Kopfs, depth: int) -> None:
     """It decodes with json.loads, and copies and compares what it has: Python's own ways, which recurse."""
     deep = f'{{"kind":"Things","metadata":{{"name":"x"}},"spec":{nested(depth)}}}'
-    server.answers = [(200, deep.encode()), (200, f"{deep}\n{deep}\n".encode())]
-    async with session.get(f"{server.url}/apis/g/v1/things") as response:
+    kopfs.server.answers = [(200, deep.encode()), (200, f"{deep}\n{deep}\n".encode())]
+    async with kopfs.get(THINGS) as response:
         found = [await response.json()]
-    async with session.get(f"{server.url}/apis/g/v1/things?watch=true") as response:
+    async with kopfs.get(f"{THINGS}?watch=true") as response:
         lines = b"".join([chunk async for chunk in response.content.iter_chunked(1024)])
     found += [json.loads(line) for line in lines.splitlines()]
     assert len(found) == 3
@@ -121,26 +115,25 @@ async def test_a_library_gets_nothing_that_is_too_deep_for_it(
         assert json.loads(json.dumps(each)) == each
 
 
-async def test_each_request_carries_the_current_token(server: Server, session: aiohttp.ClientSession) -> None:
-    server.answers = [(200, {"groups": []})]
-    async with session.get(f"{server.url}/apis"):
-        pass
-    [(_, _, headers, _)] = server.asked
+async def test_each_request_carries_the_current_token(kopfs: Kopfs) -> None:
+    kopfs.server.answers = [(200, {"groups": []})]
+    await kopfs.asks("/apis")
+    [(_, _, headers, _)] = kopfs.server.asked
     assert (headers["authorization"], headers["user-agent"]) == ("Bearer first", "nodedevice-operator")
     assert headers["accept-encoding"] == "identity"
 
 
-async def test_a_rejected_token_is_like_a_broken_connection(server: Server, session: aiohttp.ClientSession) -> None:
-    server.answers = [(401, {})]
+async def test_a_rejected_token_is_like_a_broken_connection(kopfs: Kopfs) -> None:
+    kopfs.server.answers = [(401, {})]
     with pytest.raises(aiohttp.ClientConnectionError, match="HTTP 401"):
-        await session.get(f"{server.url}/apis")
+        await kopfs.get("/apis")
 
 
-async def test_a_write_without_the_lead_is_not_sent(server: Server, session: aiohttp.ClientSession) -> None:
+async def test_a_write_without_the_lead_is_not_sent(kopfs: Kopfs) -> None:
     """By an error after which kopf goes on."""
     with pytest.raises(aiohttp.ClientResponseError, match="does not lead"):
-        await session.post(f"{server.url}/api/v1/namespaces/default/events", json={})
-    assert server.asked == []
+        await kopfs.session.post(f"{kopfs.server.url}/api/v1/namespaces/default/events", json={})
+    assert kopfs.server.asked == []
 
 
 def body(uid: str = "1") -> kopf.Body:
@@ -166,7 +159,7 @@ def test_an_object_is_remembered_until_it_is_gone() -> None:
 
 
 async def test_watches_that_end_at_once_are_not_opened_without_a_pause(
-    server: Server, session: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+    kopfs: Kopfs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pauses: list[float] = []
 
@@ -174,8 +167,7 @@ async def test_watches_that_end_at_once_are_not_opened_without_a_pause(
         pauses.append(round(seconds))
 
     monkeypatch.setattr("nodedevice_operator.configs.kopf_limits.asyncio.sleep", sleep)
-    server.answers = [(200, {})] * 7
-    await get(session, f"{server.url}/apis/g/v1/things")
-    for _ in range(6):
-        await get(session, f"{server.url}/apis/g/v1/things?watch=true")
+    kopfs.server.answers = [(200, {})] * 7
+    for path in (THINGS, *[f"{THINGS}?watch=true"] * 6):
+        await kopfs.asks(path)
     assert pauses == [0, 0, 0, 1, 2, 3]

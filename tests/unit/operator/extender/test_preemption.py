@@ -16,6 +16,7 @@ from tests.unit.operator.extender.fleets import needs
 TOTAL = 80
 # node -> by pod its GPU, units and priority
 Layout = dict[str, dict[str, tuple[int, int, int]]]
+Victims = dict[str, list[str]]
 
 
 def fleet(layout: Layout, healthy: int = TOTAL, listed: bool = True, static: str = "") -> Fleet:
@@ -35,33 +36,22 @@ def fleet(layout: Layout, healthy: int = TOTAL, listed: bool = True, static: str
 FULL: Layout = {
     "a": {"low": (0, 50, 1), "mid": (0, 30, 5), "small": (1, 30, 1), "tiny": (1, 30, 1), "high": (1, 20, 9)}
 }
+TWO = {"x": (0, 80, 1), "y": (1, 80, 2)}
 
 ROWS = {
     "one more on the same GPU": (FULL, 80, 9, {"a": ["low"]}, {"a": ["mid", "low"]}),
     "the lowest priority of as many": (FULL, 30, 9, {"a": ["other"]}, {"a": ["other", "low"]}),
     "a pod of higher priority stays": (FULL, 70, 6, {"a": ["small", "tiny"]}, {"a": ["mid", "small", "tiny", "low"]}),
     "a node that nobody knows": (FULL, 30, 9, {"b": ["low"]}, {}),
-    "each node for itself": (
-        FULL | {"b": {"x": (0, 80, 1), "y": (1, 80, 2)}},
-        80,
-        3,
-        {"a": ["low"], "b": ["y"]},
-        {"b": ["y"]},
-    ),
+    "each node for itself": (FULL | {"b": TWO}, 80, 3, {"a": ["low"], "b": ["y"]}, {"b": ["y"]}),
 }
 
 
 @pytest.mark.parametrize("is_listed", [True, False], ids=["held", "promised"])
-@pytest.mark.parametrize(("layout", "count", "priority", "victims", "expected"), ROWS.values(), ids=ROWS)
-def test_who_ends(
-    layout: Layout,
-    count: int,
-    priority: int,
-    victims: dict[str, list[str]],
-    expected: dict[str, list[str]],
-    is_listed: bool,
-) -> None:
-    assert finished(choose(fleet(layout, listed=is_listed), "new", needs(count), priority, victims)) == expected
+@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
+def test_who_ends(row: tuple[Layout, int, int, Victims, Victims], is_listed: bool) -> None:
+    layout, count, priority, proposed, expected = row
+    assert finished(choose(fleet(layout, listed=is_listed), "new", needs(count), priority, proposed)) == expected
 
 
 def test_parts_of_a_broken_gpu_are_not_free_when_their_pod_is_gone() -> None:

@@ -14,7 +14,6 @@ import aiohttp
 import pytest
 import trustme
 from nodedevice_operator.errors import OperatorSettingsError
-from nodedevice_operator.extender import http_protocol
 from nodedevice_operator.extender.connections import MOST
 from nodedevice_operator.extender.http_protocol import MOST_REQUEST_BYTES
 from nodedevice_operator.extender.metrics import ExtenderMetrics
@@ -271,17 +270,6 @@ class TestBounds:
             await until(lambda: len(begun) == MOST)
             let.set()
             assert {status for status, _, _ in await asyncio.gather(*asks)} == {200}
-
-    async def test_a_request_that_never_ends_is_answered(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(http_protocol, "_REQUEST_SECONDS", 0.05)
-        monkeypatch.setattr(http_protocol, "_LINGERING_SECONDS", 0.05)
-        async with served() as address:
-            reader, writer = await asyncio.open_connection(*address.split(":"))
-            writer.write(b"POST /bind HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
-            answer = await reader.read()
-            assert answer.startswith(b"HTTP/1.1 408")
-            assert b"did not arrive" in answer
-            writer.close()
 
     @pytest.mark.parametrize(
         "sent", [b"POST /bind HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{", b"no HTTP\r\n\r\n"]

@@ -6,10 +6,11 @@ from typing import Any
 from nodedevice_operator.capacity.decide import contradictions
 from nodedevice_operator.informers.memory_bounds import MOST_BYTES_OF_NODE
 from nodedevice_operator.informers.store import Cache, Store
-from nodedevice_operator.objects.nodedevice import AllocationRecord, NodeDeviceRecord
+from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
 from nodedevice_operator.objects.poddevice import PodDeviceRecord
 
 from tests.fakes.operator.operator_model import NIC, node_device
+from tests.unit.operator.objects.records import held
 
 
 def at(version: int, **fields: Any) -> NodeDeviceRecord:
@@ -152,8 +153,7 @@ class TestBounds:
     @staticmethod
     def heavy(number: int, node: str = "node-a", **fields: Any) -> NodeDeviceRecord:
         """Four of them are as much as may be kept of a node; the lower the number, the older."""
-        held = AllocationRecord("default", "pod-a", "uid-a", "main", ("gpu-0",), 0, False)
-        more = {"listed": ("gpu-0", "gpu-1"), "total": 2, "allocated": 1, "allocations": (held,), **fields}
+        more = {"listed": ("gpu-0", "gpu-1"), "total": 2, "allocated": 1, "allocations": (held("gpu-0"),), **fields}
         more |= {"cordoned_ids": frozenset("a"), "cordoned_by": {"a": "alice"}, "weight": MOST_BYTES_OF_NODE // 4}
         more |= {"uid": f"{node}-{number}", "created": f"2026-01-02T03:04:{number:02}Z"}
         return node_device(f"example.com/r{number}", node=node, **more)

@@ -14,17 +14,9 @@ def of_json(body: Any, form: type[T]) -> T:
 
 def node_device_body(**status: Any) -> dict[str, Any]:
     owner = {"apiVersion": "v1", "kind": "Node", "name": "node-a", "uid": "uid-1"}
-    return {
-        "metadata": {
-            "name": "node-a.example.com.gpu",
-            "uid": "nd-1",
-            "resourceVersion": "7",
-            "generation": 2,
-            "ownerReferences": [owner],
-        },
-        "spec": {"nodeName": "node-a", "resourceName": "example.com/gpu", "cordonedDevices": [{"id": "*"}]},
-        "status": status,
-    }
+    metadata = {"name": "node-a.example.com.gpu", "uid": "nd-1", "resourceVersion": "7", "generation": 2}
+    spec = {"nodeName": "node-a", "resourceName": "example.com/gpu", "cordonedDevices": [{"id": "*"}]}
+    return {"metadata": {**metadata, "ownerReferences": [owner]}, "spec": spec, "status": status}
 
 
 def wrote(manager: str, subresource: str, *owned: str, conditions: tuple[str, ...] = ()) -> dict[str, Any]:

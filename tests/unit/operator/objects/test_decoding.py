@@ -6,7 +6,6 @@ import msgspec
 from nodedevice_api import names
 from nodedevice_operator.objects.meta import OURS
 from nodedevice_operator.objects.node import NodeSchema, node_record
-from nodedevice_operator.objects.nodedevice import AllocationRecord
 from nodedevice_operator.objects.poddevice import PodDeviceSchema, pod_device_record
 from nodedevice_operator.objects.unwatched import LeaseSchema, PodSchema, lease_record, pod_record
 from nodedevice_operator.reconcile.poddevice_reconciler import encode
@@ -14,6 +13,7 @@ from nodedevice_operator.reconcile.poddevices import desired_pod_devices
 
 from tests.fakes.operator.operator_model import node_device
 from tests.unit.operator.objects.bodies import of_json
+from tests.unit.operator.objects.records import held
 
 
 def owned(manager: str, operation: str, *resources: str, subresource: str = "status") -> dict[str, Any]:
@@ -67,8 +67,7 @@ def test_a_heartbeat_leaves_a_node_equal() -> None:
 
 
 def test_a_poddevice_comes_back_with_the_fingerprint_it_was_sent_with() -> None:
-    allocation = AllocationRecord("default", "pod-a", "uid-a", "main", ("gpu-0", "gpu-1"), 0, False)
-    (want,) = desired_pod_devices("node-a", [node_device(allocations=(allocation,))])
+    (want,) = desired_pod_devices("node-a", [node_device(allocations=(held("gpu-0", "gpu-1"),))])
     body = msgspec.to_builtins(encode(want, "pd-1"))
     body["metadata"] |= {"resourceVersion": "3", "labels": {"anything": "else"}}
     record = pod_device_record(msgspec.convert(body, PodDeviceSchema))

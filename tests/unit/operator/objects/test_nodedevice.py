@@ -42,6 +42,7 @@ def test_all_that_an_agent_reports_is_kept() -> None:
     held = {"podUID": "uid-a", "container": "main", "namespace": "ns", "name": "pod-a", "notInjected": True}
     fields = ("total", "healthy", "cordoned", "allocated", "releasing", "reserved", "available")
     numbers: dict[str, Any] = dict(zip(fields, range(9, 2, -1), strict=True))
+    ready = {"type": "Ready", "status": "False"}
     body = node_device_body(
         **numbers,
         endpoint={"state": "Stopped", "since": "then"},
@@ -62,14 +63,7 @@ def test_all_that_an_agent_reports_is_kept() -> None:
         waiting=[{"podUID": "uid-b", "container": "side", "reason": "R", "message": "m", "final": True}],
         rememberedCordons=[{"id": "lost"}, {"id": "a"}],
         conditions=[
-            {
-                "type": "Ready",
-                "status": "False",
-                "reason": "R",
-                "message": "m",
-                "lastTransitionTime": "t",
-                "observedGeneration": 6,
-            },
+            {**ready, "reason": "R", "message": "m", "lastTransitionTime": "t", "observedGeneration": 6},
             {"type": "Mine", "status": "True"},
         ],
     )

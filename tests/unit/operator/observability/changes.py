@@ -3,7 +3,7 @@
 from typing import Any
 
 from nodedevice_api.nodedevice import Waiting
-from nodedevice_operator.objects.nodedevice import AllocationRecord, DeviceRecord, NodeDeviceRecord
+from nodedevice_operator.objects.nodedevice import DeviceRecord, NodeDeviceRecord
 from nodedevice_operator.observability.transitions import transitions
 
 from tests.fakes.operator.collaborators import REASONS
@@ -19,11 +19,6 @@ def record(broken: int = 0, listed: tuple[str, ...] = IDS, **fields: Any) -> Nod
 
 def waiting(reason: str, message: str = "", container: str = "main") -> Waiting:
     return waits("uid-a", container, reason, "default", "pod-a", message)
-
-
-def held(pod: str, container: str, *device_ids: str, **fields: Any) -> AllocationRecord:
-    fields = {"is_releasing": False, **fields}
-    return AllocationRecord("default", pod, f"uid-{pod}", container, device_ids, 0, **fields)
 
 
 def reported(old: NodeDeviceRecord | None, new: NodeDeviceRecord) -> list[tuple[str, str]]:

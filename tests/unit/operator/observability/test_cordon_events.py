@@ -32,24 +32,16 @@ def row(name: str, before: NodeDeviceRecord, after: NodeDeviceRecord, cordoned: 
 @pytest.mark.parametrize(
     ("before", "after", "wanted"),
     [
+        row("another", cordoned("0", "3"), cordoned("3", "4"), "1 device (4) {}", "1 device (0) {}"),
         row(
-            "another",
-            cordoned("gpu-0", "gpu-3"),
-            cordoned("gpu-3", "gpu-4"),
-            "1 device (gpu-4) {}",
-            "1 device (gpu-0) {}",
+            *("with two names, and one that was there", cordoned("4", by={"4": "carol"})),
+            cordoned("0", "3", "4", "5", by={"0": "bob", "3": "alice", "4": "carol"}),
+            "3 devices (0, 3, 5) {} by alice, bob",
         ),
         row(
-            "with two names, and one that was there",
-            cordoned("gpu-4", by={"gpu-4": "carol"}),
-            cordoned("gpu-0", "gpu-3", "gpu-4", "gpu-5", by={"gpu-0": "bob", "gpu-3": "alice", "gpu-4": "carol"}),
-            "3 devices (gpu-0, gpu-3, gpu-5) {} by alice, bob",
-        ),
-        row(
-            "who uncordoned it is unknown",
-            cordoned("gpu-0", "gpu-3", by={"gpu-0": "alice", "gpu-3": "bob"}),
-            cordoned("gpu-3", by={"gpu-3": "bob"}),
-            uncordoned="1 device (gpu-0) {} (cordoned by alice)",
+            *("who uncordoned it is unknown", cordoned("0", "3", by={"0": "alice", "3": "bob"})),
+            cordoned("3", by={"3": "bob"}),
+            uncordoned="1 device (0) {} (cordoned by alice)",
         ),
         row("all", cordoned("all"), cordoned(), uncordoned="all devices {}"),
         row("the operator's own, which has another Event", cordoned(lost=("gpu-0",)), cordoned("gpu-0")),

@@ -6,17 +6,18 @@ from typing import Any
 import pytest
 from nodedevice_api import names
 from nodedevice_api.nodedevice import Waiting
-from nodedevice_operator.objects.nodedevice import AllocationRecord, DeviceRecord, NodeDeviceRecord, StoredCondition
+from nodedevice_operator.objects.nodedevice import DeviceRecord, NodeDeviceRecord, StoredCondition
 from nodedevice_operator.observability.transitions import transitions
 
 from tests.fakes.operator.operator_model import GPU, not_configured, waits
-from tests.unit.operator.observability.changes import held, record, reported, waiting
+from tests.unit.operator.objects.records import held
+from tests.unit.operator.observability.changes import record, reported, waiting
 
 DRA = names.SERVED_BY_DRA
 REPORTED_NOTHING = record(has_status=False, conditions={})
 EDITED = frozenset({"kubectl-edit"})
 UNREPORTED = record(has_status=False)
-HELD = record(allocations=(held("pod-a", "main", "gpu-0"),))
+HELD = record(allocations=(held("gpu-0"),))
 # a container holds the first device, which nobody lists
 MISSING = {"gpu-0": DeviceRecord("Unhealthy", "NotConfigured", True, ())}
 ENDED = not_configured(allocations=HELD.allocations, allocated=1, total=1, devices=MISSING, listed=("gpu-0",))
@@ -133,7 +134,7 @@ def waits_without(container: str) -> Waiting:
 
 
 # a container runs without its devices, recorded as its own or not
-HELD_SO = record(allocations=(held("pod-a", "main", "gpu-0", not_injected=True),))
+HELD_SO = record(allocations=(held("gpu-0", not_injected=True),))
 WAITS_SO = record(waiting=(waits_without("main"),))
 
 
@@ -164,16 +165,12 @@ def test_it_is_reported_at_each_transition_and_at_no_other_change() -> None:
     assert [message.partition(" runs")[0] for message in again] == ["container side"]
 
 
-def named(namespace: str, name: str) -> AllocationRecord:
-    return AllocationRecord(namespace, name, "uid", "main", ("gpu-0",), 0, False, True)
-
-
 @pytest.mark.parametrize(
     "fields",
     [
         pytest.param({"allocations": (replace(HELD_SO.allocations[0], is_releasing=True),)}, id="over"),
-        pytest.param({"allocations": (named("default", ""),)}, id="held, without a name"),
-        pytest.param({"allocations": (named("", "pod-a"),)}, id="held, of no namespace"),
+        pytest.param({"allocations": (replace(HELD_SO.allocations[0], name=""),)}, id="held, without a name"),
+        pytest.param({"allocations": (replace(HELD_SO.allocations[0], namespace=""),)}, id="held, of no namespace"),
         pytest.param({"waiting": (waits("uid-a", "main", "NotEnoughDevices", "default", ""),)}, id="without a name"),
         pytest.param({"waiting": (waits("uid-a", "main", "NotEnoughDevices", "", "pod-a"),)}, id="of no namespace"),
     ],

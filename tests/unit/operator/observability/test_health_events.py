@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nodedevice_operator.objects.nodedevice import AllocationRecord, DeviceRecord, NodeDeviceRecord
+from nodedevice_operator.objects.nodedevice import DeviceRecord, NodeDeviceRecord
 from nodedevice_operator.observability.aggregates import DeviceAggregate
 from nodedevice_operator.observability.events import about_node_device, merged
 from nodedevice_operator.observability.transitions import transitions
 
 from tests.fakes.operator.operator_model import GPU, node_device
-from tests.unit.operator.observability.changes import IDS, held, record, reported
+from tests.unit.operator.objects.records import held
+from tests.unit.operator.observability.changes import IDS, record, reported
 
 BROKEN = DeviceRecord("Unhealthy", "Xid", False, ())
 
@@ -92,11 +93,8 @@ def test_no_more_is_reported_than_what_happened(total: int, room: int, before: s
 
 def test_a_pod_is_reported_of_the_devices_that_it_holds() -> None:
     holders = (
-        held("pod-a", "init", "gpu-0"),
-        held("pod-a", "main", "gpu-0", "gpu-1", "gpu-7"),
-        held("pod-b", "main", "gpu-6"),
-        held("pod-c", "main", "gpu-2", is_releasing=True),
-        AllocationRecord("", "", "uid-x", "main", ("gpu-3",), 0, False),
+        *(held("gpu-0", container="init"), held("gpu-0", "gpu-1", "gpu-7"), held("gpu-6", pod="pod-b")),
+        *(held("gpu-2", pod="pod-c", is_releasing=True), held("gpu-3", pod="", namespace="")),
     )
     well, broken = record(allocations=holders), record(broken=4, allocations=holders)
     on_node, on_pod = transitions(well, broken)
@@ -110,7 +108,7 @@ def test_a_pod_is_reported_of_the_devices_that_it_holds() -> None:
 
 
 def test_what_breaks_one_after_the_other_is_one_event_on_the_pod_too() -> None:
-    holders = (held("pod-a", "main", "gpu-0", "gpu-1"),)
+    holders = (held("gpu-0", "gpu-1"),)
     well, one, both = (record(broken=number, allocations=holders) for number in range(3))
     first, second = transitions(well, one)[1], transitions(one, both)[1]
     assert merged(first, second).message == transitions(well, both)[1].message
@@ -118,7 +116,7 @@ def test_what_breaks_one_after_the_other_is_one_event_on_the_pod_too() -> None:
 
 def test_a_plugin_that_stops_and_returns() -> None:
     """Meanwhile only the held device is listed, without a reason of its own."""
-    holder: dict[str, Any] = {"allocations": (held("pod-a", "main", "gpu-7"),)}
+    holder: dict[str, Any] = {"allocations": (held("gpu-7"),)}
     running = record(broken=3, total=8, healthy=5, **holder)
     of_held = {"gpu-7": DeviceRecord("Unhealthy", "", False, ())}
     numbers: dict[str, Any] = {"total": 8, "healthy": 0, "available": 0, "devices_omitted": 7}

@@ -41,41 +41,43 @@ async def test_devices_that_break_one_by_one_within_a_second_are_one_event() -> 
         assert len(await messages_after(0.2)) == 2
 
 
+BREAKS, RECOVERS = ("DeviceUnhealthy", "unhealthy (Xid)"), ("DeviceRecovered", "healthy again")
+News = list[tuple[tuple[str, str], str | int]]
+
+
 @pytest.mark.parametrize(
     ("news", "wanted"),
     [
         pytest.param(
-            [("DeviceUnhealthy", "0"), ("DeviceRecovered", "0"), ("DeviceUnhealthy", "0")],
-            ["1 device (0) {} unhealthy (Xid)", "1 device (0) {} healthy again", "1 device (0) {} unhealthy (Xid)"],
+            [(BREAKS, "0"), (RECOVERS, "0"), (BREAKS, "0")],
+            [(BREAKS, "1 device (0)"), (RECOVERS, "1 device (0)"), (BREAKS, "1 device (0)")],
             id="breaks, recovers and breaks",
         ),
         pytest.param(
-            [("DeviceUnhealthy", "3"), ("DeviceRecovered", "3"), ("DeviceUnhealthy", "0")],
-            ["1 device (3) {} unhealthy (Xid)", "1 device (3) {} healthy again", "1 device (0) {} unhealthy (Xid)"],
+            [(BREAKS, "3"), (RECOVERS, "3"), (BREAKS, "0")],
+            [(BREAKS, "1 device (3)"), (RECOVERS, "1 device (3)"), (BREAKS, "1 device (0)")],
             id="recovers before another breaks",
         ),
         pytest.param(
-            [("DeviceUnhealthy", "0"), ("DeviceRecovered", "9"), ("DeviceUnhealthy", "1"), ("DeviceRecovered", "8")],
-            ["2 devices (0, 1) {} unhealthy (Xid)", "2 devices (8, 9) {} healthy again"],
+            [(BREAKS, "0"), (RECOVERS, "9"), (BREAKS, "1"), (RECOVERS, "8")],
+            [(BREAKS, "2 devices (0, 1)"), (RECOVERS, "2 devices (8, 9)")],
             id="others are gathered on",
         ),
         pytest.param(
-            [("DeviceUnhealthy", "0"), ("DeviceRecovered", 5), ("DeviceUnhealthy", 7)],
-            ["1 device (0) {} unhealthy (Xid)", "5 devices {} healthy again", "7 devices {} unhealthy (Xid)"],
+            [(BREAKS, "0"), (RECOVERS, 5), (BREAKS, 7)],
+            [(BREAKS, "1 device (0)"), (RECOVERS, "5 devices"), (BREAKS, "7 devices")],
             id="those only counted may be any",
         ),
     ],
 )
-async def test_the_last_event_about_a_device_shows_its_last_state(
-    news: list[tuple[str, str | int]], wanted: list[str]
-) -> None:
+async def test_the_last_event_about_a_device_shows_its_last_state(news: News, wanted: News) -> None:
     recorder = Recorder()
-    for reason, which in news:
+    for (reason, _), which in news:
         recorder.post(tallied(reason, which) if isinstance(which, str) else tallied(reason, unnamed=which))
         await asyncio.sleep(0.1)
     messages = await recorder.posted()
     repeated = [write.removeprefix("again ").removesuffix(" 2") for write in recorder.cluster.writes]
-    assert messages + repeated == [sentence.format("of example.com/gpu on node-a") for sentence in wanted]
+    assert messages + repeated == [f"{which} of example.com/gpu on node-a {is_now}" for (_, is_now), which in wanted]
 
 
 async def test_resources_of_one_pod_are_reported_apart() -> None:

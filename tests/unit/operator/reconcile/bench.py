@@ -2,14 +2,13 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
 
 from nodedevice_operator.capacity.reconciler import CapacityReconciler
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.kube.lists import NODE_DEVICES, NODES, POD_DEVICES
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.leases.agent_monitor import AgentMonitor
-from nodedevice_operator.objects.nodedevice import AllocationRecord, NodeDeviceRecord, StoredCondition
+from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, StoredCondition
 from nodedevice_operator.objects.unwatched import LeaseRecord, PodRecord
 from nodedevice_operator.observability.metrics import Metrics
 from nodedevice_operator.reconcile.condition_reconciler import ConditionsReconciler
@@ -20,9 +19,6 @@ from nodedevice_operator.reconcile.poddevice_reconciler import PodDeviceReconcil
 from tests.fakes.operator.cluster_model import ClusterModel
 from tests.fakes.operator.collaborators import NoRequiredPlugins, RecordingQueue, RecordingRecorder, open_fence, running
 from tests.unit.operator.leases.watched import next_poll
-
-POD_UID = "pod-uid-a"
-
 
 @dataclass
 class Bench:
@@ -83,12 +79,8 @@ class Bench:
         return self.cluster.writes[first:]
 
 
-def held(*device_ids: str, uid: str = POD_UID, name: str = "pod-a", **more: Any) -> AllocationRecord:
-    return AllocationRecord("default", name, uid, "main", device_ids, 0, bool(more.get("is_releasing")))
-
-
-def with_pod(bench: Bench, uid: str = POD_UID, node: str = "node-a", name: str = "pod-a") -> None:
-    bench.cluster.pods["default", name] = PodRecord(uid, node)
+def with_pod(bench: Bench, name: str = "pod-a", node: str = "node-a") -> None:
+    bench.cluster.pods["default", name] = PodRecord(f"uid-{name}", node)
 
 
 async def new_bench(*, is_polled: bool = True) -> Bench:

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 from nodedevice_operator.informers.memory_bounds import MOST_OF_NODE
-from nodedevice_operator.objects.nodedevice import AllocationRecord, NodeDeviceRecord
+from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
 from nodedevice_operator.reconcile.turn import REQUESTS_AT_ONCE, REQUESTS_PER_SECOND
 
 from tests.fakes.operator.operator_model import node_device
-from tests.unit.operator.reconcile.bench import Bench, held, with_pod
+from tests.unit.operator.objects.records import held
+from tests.unit.operator.reconcile.bench import Bench, with_pod
 
 OBJECTS = 1500
 SECONDS = 60
@@ -46,26 +47,26 @@ def conditions(second: int) -> list[NodeDeviceRecord]:
 
 
 def allocations(second: int) -> list[NodeDeviceRecord]:
-    pods = [held(f"d{second}", uid=f"u{number}", name=f"p{number}") for number in range(256)]
+    pods = [held(f"d{second}", pod=f"p{number}") for number in range(256)]
     return [made(0, available=1, allocations=tuple(pods))]
 
 
 def comings_and_goings(second: int) -> list[NodeDeviceRecord]:
     """Allocations of pods that are there, every other second: each is reported on its pod."""
-    pods = [held("d", uid=f"u{number}", name=f"p{number}") for number in range(256)]
+    pods = [held("d", pod=f"p{number}") for number in range(256)]
     return [made(0, available=1, allocations=tuple(pods) if second % 2 else ())]
 
 
 def strangers(second: int) -> list[NodeDeviceRecord]:
     """Allocations of pods that do not exist: for each one is asked."""
-    pods: list[AllocationRecord] = [held("d", uid=f"u{second}-{n}", name=f"s{second}-{n}") for n in range(256)]
+    pods = [held("d", pod=f"s{second}-{number}") for number in range(256)]
     return [made(0, available=1, allocations=tuple(pods))]
 
 
 @pytest.mark.parametrize("changed", [conditions, allocations, comings_and_goings, strangers])
 async def test_changes_without_end_cost_a_bound(bench: Bench, changed: Callable[[int], list[NodeDeviceRecord]]) -> None:
     for number in range(256):
-        with_pod(bench, uid=f"u{number}", name=f"p{number}")
+        with_pod(bench, f"p{number}")
     await flood(bench, changed)
     ours = ("apply_conditions", "apply_pod_device", "read_pod", "delete_pod_device")
     requests = sum(bench.cluster.calls[call] for call in ours)

@@ -18,7 +18,8 @@ from nodedevice_operator.workqueue import WorkQueue
 
 from tests.fakes.operator.collaborators import running
 from tests.fakes.operator.operator_model import GPU, NIC, node_device, not_configured
-from tests.unit.operator.reconcile.bench import Bench, held, new_bench, with_pod
+from tests.unit.operator.objects.records import held
+from tests.unit.operator.reconcile.bench import Bench, new_bench, with_pod
 from tests.unit.operator.reconciles import Reconciles
 
 

@@ -8,7 +8,8 @@ from nodedevice_operator.objects.poddevice import PodDeviceRecord
 from nodedevice_operator.objects.unwatched import PodRecord
 
 from tests.fakes.operator.operator_model import node_device
-from tests.unit.operator.reconcile.bench import POD_UID, Bench, held, with_pod
+from tests.unit.operator.objects.records import held
+from tests.unit.operator.reconcile.bench import Bench, with_pod
 
 ENDING = NotFound("patch", "poddevices", "terminating", 403)
 ORPHAN = PodDeviceRecord("default", "pod-z", "uid-z", 5, "node-a", "pod-uid-z", "")
@@ -18,10 +19,10 @@ class TestPodDevices:
     """PodDevices of the node, as its allocations report."""
 
     async def test_refused_once_and_without_harm_to_the_neighbour(self, bench: Bench) -> None:
-        with_pod(bench, node="node-b", name="stolen", uid="pod-uid-b")
+        with_pod(bench, "stolen", node="node-b")
         with_pod(bench)
         await bench.settle(node_device(available=1))
-        claims = (held("gpu-1", uid="pod-uid-b", name="stolen"), held("gpu-0"))
+        claims = (held("gpu-1", pod="stolen"), held("gpu-0"))
         await bench.see(node_device(allocated=2, allocations=claims))
         assert "poddevice pod-a gpu-0" in await bench.reconcile()
         await bench.reconcile()
@@ -60,8 +61,8 @@ class TestPodDevices:
             pytest.param(None, [], [], id="there is none"),
             pytest.param(PodRecord("another-uid", "node-a"), [], [], id="another has its name"),
             pytest.param(PodRecord("another-uid", "node-b"), [], [], id="another has its name elsewhere"),
-            pytest.param(PodRecord(POD_UID, "node-b"), [], ["AllocationRefused"], id="it runs elsewhere"),
-            pytest.param(PodRecord(POD_UID, "node-a"), [ENDING], [], id="its namespace goes away"),
+            pytest.param(PodRecord("uid-pod-a", "node-b"), [], ["AllocationRefused"], id="it runs elsewhere"),
+            pytest.param(PodRecord("uid-pod-a", "node-a"), [ENDING], [], id="its namespace goes away"),
         ],
     )
     async def test_a_pod_without_an_object_is_looked_up_once(
@@ -91,9 +92,9 @@ class TestPodDevices:
 
     async def test_a_refused_poddevice_holds_up_neither_other_pods_nor_the_conditions(self, bench: Bench) -> None:
         for name in ("pod-a", "pod-b"):
-            with_pod(bench, uid=f"uid-of-{name}", name=name)
+            with_pod(bench, name)
         bench.cluster.failures["apply_pod_device"] = [Forbidden("patch", "poddevices", "no", 403)]
-        allocations = (held("gpu-0", uid="uid-of-pod-a"), held("gpu-1", uid="uid-of-pod-b", name="pod-b"))
+        allocations = (held("gpu-0"), held("gpu-1", pod="pod-b"))
         record = node_device(allocated=2, allocations=allocations)
         await bench.see(record)
         with pytest.raises(Forbidden):

@@ -13,18 +13,12 @@ from nodedevice_operator.objects.poddevice import PodDeviceRecord
 from nodedevice_operator.reconcile.poddevices import DesiredPodDevice, desired_pod_devices, plan, sentence
 
 from tests.fakes.operator.operator_model import GPU, NIC, node_device, not_configured
+from tests.unit.operator.objects.records import held
 
 PODDEVICES = Path(__file__).parents[4] / "crds" / "poddevices.yaml"
 HEALTHY = DeviceRecord("Healthy", "", False, (0, 1))
 BROKEN = DeviceRecord("Unhealthy", "Xid", False, ())
 MISSING = DeviceRecord("Unhealthy", "NotListed", True, (1,))
-
-
-def holds(
-    *device_ids: str, container: str = "main", uid: str = "uid-a", name: str = "pod-a", **more: Any
-) -> AllocationRecord:
-    allocation = AllocationRecord("default", name, uid, container, device_ids, 0, False)
-    return replace(allocation, **more)
 
 
 def publishes(*allocations: AllocationRecord, resource: str = GPU, **devices: DeviceRecord) -> NodeDeviceRecord:
@@ -46,27 +40,27 @@ def made_of(want: DesiredPodDevice, uid: str = "pd-1") -> PodDeviceRecord:
 @pytest.mark.kubelet("behaviour 69")
 def test_all_containers_and_resources_of_a_pod_sorted() -> None:
     gpus = publishes(
-        holds("gpu-1", "gpu-0", container="z"), holds("gpu-0", container="init"), gpu_0=HEALTHY, gpu_1=HEALTHY
+        held("gpu-1", "gpu-0", container="z"), held("gpu-0", container="init"), gpu_0=HEALTHY, gpu_1=HEALTHY
     )
-    nics = publishes(holds("nic-0", container="z"), resource=NIC, nic_0=HEALTHY)
+    nics = publishes(held("nic-0", container="z"), resource=NIC, nic_0=HEALTHY)
     content = only(nics, gpus).content
     assert content.resources == f"{GPU}=2,{NIC}=1"
     assert content.devices == "gpu-0,gpu-1,nic-0"
     assert content.health == "Healthy"
     assert [(c.name, [r.name for r in c.resources]) for c in content.containers] == [("init", [GPU]), ("z", [GPU, NIC])]
     assert [device.id for device in content.containers[1].resources[0].devices] == ["gpu-0", "gpu-1"]
-    assert (content.pod_uid, content.owner_uid, content.node) == ("uid-a", "uid-a", "node-a")
+    assert (content.pod_uid, content.owner_uid, content.node) == ("uid-pod-a", "uid-pod-a", "node-a")
 
 
 def test_no_more_devices_of_a_container_than_the_api_takes() -> None:
     ids = [f"gpu-{number:04}" for number in range(900)]
-    record = publishes(holds(*ids, claim="a"), holds(*ids, claim="b"))
+    record = publishes(held(*ids, claim="a"), held(*ids, claim="b"))
     (container,) = only(replace(record, served_by=names.SERVED_BY_DRA)).content.containers
     assert len(container.resources[0].devices) == 1024
 
 
 def test_nobody_knows_the_health_of_what_is_not_configured_any_more() -> None:
-    content = only(not_configured(devices={"gpu-0": MISSING}, allocations=(holds("gpu-0"),))).content
+    content = only(not_configured(devices={"gpu-0": MISSING}, allocations=(held("gpu-0"),))).content
     assert content.health == "gpu-0 Unknown"
 
 
@@ -81,32 +75,32 @@ def test_nobody_knows_the_health_of_what_is_not_configured_any_more() -> None:
     ],
 )
 def test_health(device: DeviceRecord | None, shown: HeldDevice, health: str) -> None:
-    record = publishes(holds("gpu-0"), gpu_0=device) if device else publishes(holds("gpu-0"))
+    record = publishes(held("gpu-0"), gpu_0=device) if device else publishes(held("gpu-0"))
     content = only(record).content
     assert content.containers[0].resources[0].devices == (shown,)
     assert content.health == health
 
 
 def test_what_is_releasing_or_has_no_name_is_not_shown() -> None:
-    record = publishes(holds("gpu-0", is_releasing=True), holds("gpu-1", name="", uid="uid-b"))
+    record = publishes(held("gpu-0", is_releasing=True), held("gpu-1", pod=""))
     assert desired_pod_devices("node-a", [record]) == ()
 
 
 def test_of_many_devices_the_first_are_named_and_all_are_counted() -> None:
     ids = [f"d{number:04}" for number in range(1000)]
-    want = only(publishes(holds(*ids), holds("x", container="b", omitted=5)))
+    want = only(publishes(held(*ids), held("x", container="b", omitted=5)))
     assert want.content.resources == f"{GPU}=1006"
     assert want.content.devices == "d0000,d0001,d0002,d0003,… (1006 devices)"
     assert sentence(want, [GPU]) == f"{GPU}: d0000, d0001, d0002, d0003, … (1006 devices) on node-a"
     first = ", ".join(f"d000{number} Unknown" for number in range(4))
     assert want.content.health == f"{first}, … (1001 devices Unknown)"
-    few = only(publishes(holds(*ids[:32])))
+    few = only(publishes(held(*ids[:32])))
     assert few.content.devices == ",".join(ids[:32])
 
 
 def test_long_lines_are_cut() -> None:
     records = [
-        publishes(holds(f"{number:02}{'d' * 126}"), resource=f"example.com/{'r' * 50}{number}") for number in range(60)
+        publishes(held(f"{number:02}{'d' * 126}"), resource=f"example.com/{'r' * 50}{number}") for number in range(60)
     ]
     want = only(*records)
     for line in (want.content.devices, sentence(want, [r.resource for r in records])):
@@ -127,7 +121,7 @@ def test_a_pod_with_thousands_of_healthy_devices_is_healthy(more: dict[str, Any]
     """The NodeDevice has no room for them, and says how many are healthy."""
     ids = [f"d{number:04}" for number in range(1024)]
     known = {"total": 60_000, "healthy": 60_000, "devices_omitted": 59_000}
-    record = replace(publishes(holds(*ids, omitted=18_976)), **{**known, **more})
+    record = replace(publishes(held(*ids, omitted=18_976)), **{**known, **more})
     content = only(record).content
     assert content.health.endswith(health)
     assert content.devices == "d0000,d0001,d0002,d0003,… (20000 devices)"
@@ -137,8 +131,8 @@ def test_a_pod_with_thousands_of_healthy_devices_is_healthy(more: dict[str, Any]
 def test_what_the_schema_does_not_hold_is_counted() -> None:
     """Else the API server refuses the PodDevice for ever."""
     names = [f"example.com/r{number:03}" for number in range(70)]
-    records = [publishes(*(holds(f"d{c}", container=f"c{c:03}") for c in range(300)), resource=names[0])]
-    records += [publishes(holds("d", container="c000"), resource=name) for name in names[1:]]
+    records = [publishes(*(held(f"d{c}", container=f"c{c:03}") for c in range(300)), resource=names[0])]
+    records += [publishes(held("d", container="c000"), resource=name) for name in names[1:]]
     content = only(*records).content
     schema = yaml.safe_load(PODDEVICES.read_text())["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
     containers = schema["status"]["properties"]["containers"]
@@ -148,13 +142,13 @@ def test_what_the_schema_does_not_hold_is_counted() -> None:
     assert content.resources.count("=1") == 69
 
 
-WANT = only(publishes(holds("gpu-0"), gpu_0=HEALTHY))
-NOW = only(publishes(holds("gpu-0"), gpu_0=BROKEN))
+WANT = only(publishes(held("gpu-0"), gpu_0=HEALTHY))
+NOW = only(publishes(held("gpu-0"), gpu_0=BROKEN))
 THERE = made_of(WANT)
 BEFORE = replace(THERE, pod_uid="uid-before")
 ELSEWHERE = replace(BEFORE, node="node-b")
 # of one name, while one is ending
-BOTH = desired_pod_devices("node-a", [publishes(holds("gpu-0"), holds("gpu-1", uid="uid-b"))])
+BOTH = desired_pod_devices("node-a", [publishes(held("gpu-0"), held("gpu-1", pod_uid="uid-b"))])
 FIRST = made_of(BOTH[0])
 
 

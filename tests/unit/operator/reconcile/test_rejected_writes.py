@@ -12,7 +12,8 @@ from nodedevice_operator.objects.node import NodeRecord
 from nodedevice_operator.objects.nodedevice import StoredCondition
 
 from tests.fakes.operator.operator_model import GPU, NIC, node_device
-from tests.unit.operator.reconcile.bench import Bench, held, with_pod
+from tests.unit.operator.objects.records import held
+from tests.unit.operator.reconcile.bench import Bench, with_pod
 
 
 class TestRejectedWrites:

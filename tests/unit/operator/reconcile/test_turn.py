@@ -11,7 +11,8 @@ from nodedevice_operator.reconcile.turn import REQUESTS_AT_ONCE, Budget, Turn
 
 from tests.fakes.operator.collaborators import Clock
 from tests.fakes.operator.operator_model import NIC, node_device
-from tests.unit.operator.reconcile.bench import Bench, held, with_pod
+from tests.unit.operator.objects.records import held
+from tests.unit.operator.reconcile.bench import Bench, with_pod
 
 
 @pytest.fixture
@@ -92,9 +93,9 @@ async def test_it_is_interrupted_when_the_capacity_is_due(
 
 
 async def test_pods_are_interrupted_too_and_none_is_forgotten(slow: Bench) -> None:
-    allocations = tuple(held(f"gpu-{n}", uid=f"uid-{n}", name=f"pod-{n}") for n in range(3))
+    allocations = tuple(held(f"gpu-{n}", pod=f"pod-{n}") for n in range(3))
     for number in range(3):
-        with_pod(slow, f"uid-{number}", name=f"pod-{number}")
+        with_pod(slow, f"pod-{number}")
     await slow.see(node_device(total=3, healthy=3, allocated=3, allocations=allocations))
     slow.queue.changed = True
     await slow.reconcile()

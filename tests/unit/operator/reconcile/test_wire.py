@@ -9,7 +9,7 @@ import pytest
 from nodedevice_api import names
 from nodedevice_api.names import Condition
 from nodedevice_operator.kube.client import Client
-from nodedevice_operator.objects.nodedevice import AllocationRecord, DeviceRecord, StoredCondition, node_device_record
+from nodedevice_operator.objects.nodedevice import DeviceRecord, StoredCondition, node_device_record
 from nodedevice_operator.objects.nodedevice_schema import NodeDeviceSchema
 from nodedevice_operator.reconcile.condition_reconciler import ConditionsApi
 from nodedevice_operator.reconcile.cordon_restorer import CordonsApi
@@ -19,6 +19,7 @@ from nodedevice_operator.reconcile.poddevices import DesiredPodDevice, desired_p
 from tests.fakes.operator.operator_model import NIC, node_device
 from tests.unit import golden
 from tests.unit.operator.objects.bodies import node_device_body, of_json
+from tests.unit.operator.objects.records import held
 from tests.unit.operator.reconcile.test_cordons import cordons, schema
 
 FOLDER: Final = Path(__file__).parent / "wire"
@@ -43,15 +44,11 @@ class Sent:
         return msgspec.json.encode(BODY)
 
 
-def held(name: str, *ids: str, container: str = "main", **more: Any) -> AllocationRecord:
-    return AllocationRecord("default", name, f"uid-{name}", container, ids, 0, is_releasing=False, **more)
-
-
 def pod_device() -> DesiredPodDevice:
     known = {"gpu-0": DeviceRecord("Healthy", "", False, (0, 1)), "gpu-1": DeviceRecord("Unhealthy", "Xid", False, ())}
-    allocations = (held("pod-a", "gpu-1", "gpu-0"), held("pod-a", "gpu-0", "gpu-☃", container="init"))
+    allocations = (held("gpu-1", "gpu-0"), held("gpu-0", "gpu-☃", container="init"))
     gpus = node_device(devices=known, allocations=allocations)
-    (made,) = desired_pod_devices("node-a", [gpus, node_device(NIC, allocations=(held("pod-a", "nic-0"),))])
+    (made,) = desired_pod_devices("node-a", [gpus, node_device(NIC, allocations=(held("nic-0"),))])
     return made
 
 
@@ -60,22 +57,17 @@ def allocated(container: str = "main", **of: Any) -> dict[str, Any]:
     return {"namespace": "default", "name": "pod-a", "podUID": "uid-a", "container": container, **of}
 
 
-def with_parts() -> DesiredPodDevice:
-    body = node_device_body(
-        devices=[
-            {"id": "gpu", "health": "Healthy", "parts": {"total": 80, "healthy": 79, "allocated": 3, "available": 76}}
-        ],
-        allocations=[
-            allocated(
-                parts=[
-                    {"parent": "gpu", "parts": 3, "numbers": "0-2", "sep": "::"},
-                    {"parent": "unknown", "parts": 1, "numbers": "7"},
-                ]
-            )
-        ],
-    )
+def only(body: dict[str, Any]) -> DesiredPodDevice:
+    """The PodDevice that is made of such a NodeDevice."""
     (made,) = desired_pod_devices("node-a", [node_device_record(of_json(body, NodeDeviceSchema))])
     return made
+
+
+def with_parts() -> DesiredPodDevice:
+    gpu = {"id": "gpu", "health": "Healthy", "parts": {"total": 80, "healthy": 79, "allocated": 3, "available": 76}}
+    known = {"parent": "gpu", "parts": 3, "numbers": "0-2", "sep": "::"}
+    parts = [known, {"parent": "unknown", "parts": 1, "numbers": "7"}]
+    return only(node_device_body(devices=[gpu], allocations=[allocated(parts=parts)]))
 
 
 def of_claims() -> DesiredPodDevice:
@@ -103,16 +95,13 @@ def of_claims() -> DesiredPodDevice:
         ],
     )
     body["spec"]["resourceName"] = "gpu.example.com/devices"
-    (made,) = desired_pod_devices("node-a", [node_device_record(of_json(body, NodeDeviceSchema))])
-    return made
+    return only(body)
 
 
 CASES: Final[dict[str, Callable[[Client], Awaitable[Any]]]] = {
     "conditions": lambda sent: ConditionsApi(sent).apply_conditions(node_device(uid="nd-1"), STORED),
     "no-conditions": lambda sent: ConditionsApi(sent).apply_conditions(node_device(uid="nd-1"), {}),
-    "cordons": lambda sent: CordonsApi(sent).apply_cordons(
-        node_device(), schema(remembered=["a"]), cordons("a", "b", "c")
-    ),
+    "cordons": lambda sent: CordonsApi(sent).apply_cordons(node_device(), schema(remembered=["a"]), cordons(*"abc")),
     "pod-device": lambda sent: PodDevicesApi(sent).apply_pod_device(pod_device(), None),
     "pod-device-of-a-uid": lambda sent: PodDevicesApi(sent).apply_pod_device(pod_device(), "pd-1"),
     "pod-device-of-claims": lambda sent: PodDevicesApi(sent).apply_pod_device(of_claims(), "pd-1"),

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from nodedevice_api import names
-from nodedevice_operator.objects.nodedevice import AllocationRecord, DeviceRecord, NodeDeviceRecord
+from nodedevice_operator.objects.nodedevice import DeviceRecord, NodeDeviceRecord
 from nodedevice_operator.remediation.eviction_policy import (
     BURST,
     FIRST_RETRY_SECONDS,
@@ -18,6 +18,7 @@ from nodedevice_operator.remediation.eviction_policy import (
 )
 
 from tests.fakes.operator.operator_model import GPU, node_device, waits
+from tests.unit.operator.objects import records
 
 EVICT: dict[str, Policy] = {GPU: "evict"}
 
@@ -25,8 +26,7 @@ EVICT: dict[str, Policy] = {GPU: "evict"}
 def held(
     health: str = "Unhealthy", *, is_missing: bool = False, endpoint: str = "Running", **more: Any
 ) -> NodeDeviceRecord:
-    allocation = AllocationRecord("default", "pod-a", "uid-a", "main", ("gpu-0", "gpu-1"), 0, is_releasing=False)
-    allocation = replace(allocation, **more)
+    allocation = records.held("gpu-0", "gpu-1", **{"pod_uid": "uid-a", **more})
     devices = {"gpu-0": DeviceRecord(health, "x", is_missing, ()), "gpu-1": DeviceRecord("Healthy", "", False, ())}
     return node_device(devices=devices, allocations=(allocation,), endpoint=endpoint)
 

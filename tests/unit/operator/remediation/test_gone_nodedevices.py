@@ -10,7 +10,7 @@ from nodedevice_api import names
 from nodedevice_api.names import Condition, Reason
 from nodedevice_kube.api_errors import ApiError, Conflict, Denied, Forbidden, Invalid, NotLeading, Unavailable
 from nodedevice_operator.informers.store import Cache
-from nodedevice_operator.objects.nodedevice import AllocationRecord, NodeDeviceRecord, StoredCondition
+from nodedevice_operator.objects.nodedevice import NodeDeviceRecord, StoredCondition
 from nodedevice_operator.remediation.unused_nodedevices import (
     BY_KUBELET_SECONDS,
     GONE_SECONDS,
@@ -21,9 +21,9 @@ from nodedevice_operator.remediation.unused_nodedevices import (
 from tests.fakes.operator.collaborators import open_fence, running
 from tests.fakes.operator.operator_model import GPU, NIC, node_device, not_configured, waits
 from tests.fakes.virtual_time import virtual_time
+from tests.unit.operator.objects.records import held
 
 SINCE, SINCE_SECONDS = "2026-01-02T03:04:05Z", 1767323045.0
-HELD = AllocationRecord("default", "pod-a", "uid-a", "main", ("gpu-0",), 0, False)
 
 
 class Api(NodeDevicesApi):
@@ -60,7 +60,7 @@ def task(api: Api, *records: NodeDeviceRecord, seconds: float = GONE_SECONDS) ->
         pytest.param({"endpoint": "Running"}, False, id="its plugin runs"),
         pytest.param({"endpoint": None}, False, id="without a status"),
         pytest.param({"allocated": 1}, False, id="devices are held"),
-        pytest.param({"allocations": (HELD,)}, False, id="allocations are listed"),
+        pytest.param({"allocations": (held("gpu-0"),)}, False, id="allocations are listed"),
         pytest.param({"allocations_omitted": 1}, False, id="allocations are omitted"),
         pytest.param({"releasing": 1}, False, id="a container has not ended"),
         pytest.param({"waiting": (waits("uid-a", "main", "NotEnoughDevices"),)}, False, id="a pod waits"),

@@ -61,18 +61,14 @@ def pod_device(name: str = "try", node: str = "node-a", ids: tuple[str, ...] = (
     held = [{"id": each, "health": "Healthy"} for each in ids]
     containers = [{"name": "main", "resources": [{"resourceName": GPU, "devices": held}]}]
     summary = {"resources": f"{GPU}={len(ids)}", "devices": ",".join(ids), "health": "Healthy"}
-    return {
-        "metadata": {"name": name, "namespace": "default", "creationTimestamp": THEN, "resourceVersion": "1"},
-        "spec": {"nodeName": node, "podUID": f"uid-{name}"},
-        "status": {**summary, "containers": containers},
-    }
+    metadata = {"name": name, "namespace": "default", "creationTimestamp": THEN, "resourceVersion": "1"}
+    spec = {"nodeName": node, "podUID": f"uid-{name}"}
+    return {"metadata": metadata, "spec": spec, "status": {**summary, "containers": containers}}
 
 
 def lease(name: str, namespace: str, renewed: str) -> Object:
-    return {
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {"holderIdentity": f"{name}_1", "renewTime": renewed, "leaseDurationSeconds": 60},
-    }
+    spec = {"holderIdentity": f"{name}_1", "renewTime": renewed, "leaseDurationSeconds": 60}
+    return {"metadata": {"name": name, "namespace": namespace}, "spec": spec}
 
 
 def event(
@@ -85,17 +81,13 @@ def event(
 
 
 def node(name: str) -> Object:
-    return {
-        "metadata": {"name": name, "creationTimestamp": THEN},
-        "status": {"capacity": {GPU: "2"}, "allocatable": {GPU: "2"}, "conditions": [condition("Ready")]},
-    }
+    status = {"capacity": {GPU: "2"}, "allocatable": {GPU: "2"}, "conditions": [condition("Ready")]}
+    return {"metadata": {"name": name, "creationTimestamp": THEN}, "status": status}
 
 
 def crd(plural: str) -> Object:
-    return {
-        "metadata": {"name": f"{plural}.nodedevice.io", "annotations": {"nodedevice.io/release": "0.1.0"}},
-        "status": {"conditions": [condition("Established")]},
-    }
+    metadata = {"name": f"{plural}.nodedevice.io", "annotations": {"nodedevice.io/release": "0.1.0"}}
+    return {"metadata": metadata, "status": {"conditions": [condition("Established")]}}
 
 
 def small_cluster(now: str) -> dict[str, list[Object]]:

@@ -48,10 +48,8 @@ def test_as_somebody_else(run: Run, server: FakeApiServer) -> None:
 @pytest.fixture
 def login_program(tmp_path: Path) -> dict[str, Any]:
     """That gives token-1, token-2, …"""
-    script, credential = (
-        tmp_path / "login",
-        {"apiVersion": _V1, "kind": "ExecCredential", "status": {"token": "$token"}},
-    )
+    script = tmp_path / "login"
+    credential = {"apiVersion": _V1, "kind": "ExecCredential", "status": {"token": "$token"}}
     made = f"echo >> count; token=token-$(wc -l < count)\ncat <<END\n{json.dumps(credential)}\nEND\n"
     script.write_text(f"#!/bin/sh\ncd {tmp_path}\n{made}")
     script.chmod(0o755)

@@ -11,14 +11,8 @@ from kubectl_nodedevice.why.reasons.table import TABLE
 
 from tests.unit.sources import ROOT
 
-_FILES: Final = sorted(
-    [
-        *ROOT.glob("*.md"),
-        *ROOT.glob("docs/*.md"),
-        *ROOT.glob("charts/nodedevice/*.md"),
-        *ROOT.glob("charts/nodedevice/templates/*"),
-    ]
-)
+_WHERE: Final = ("*.md", "docs/*.md", "charts/nodedevice/*.md", "charts/nodedevice/templates/*")
+_FILES: Final = sorted(file for each in _WHERE for file in ROOT.glob(each))
 _CALL: Final = re.compile(r"kubectl[ -]nodedevice((?: [^\s`|;#()\\]+| \"[^\"]*\"| '[^']*')*)")
 
 
@@ -45,11 +39,8 @@ def _problem(words: list[str]) -> str:
             break
         command, rest = found, rest[1:]
     flags = {name for each in command.params for name in (*each.opts, *each.secondary_opts)} | {"--help", "-h"}
-    unknown = [
-        each
-        for each in rest
-        if re.fullmatch(r"--[a-z-]+|-[a-zA-Z]", each.partition("=")[0]) and each.partition("=")[0] not in flags
-    ]
+    typed = [each for each in rest if re.fullmatch(r"--[a-z-]+|-[a-zA-Z]", each.partition("=")[0])]
+    unknown = [each for each in typed if each.partition("=")[0] not in flags]
     return f"{command.name} has no {', '.join(unknown)}" if unknown else ""
 
 

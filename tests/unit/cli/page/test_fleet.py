@@ -20,8 +20,12 @@ def put(fleet: Fleet, node: str, *devices: dict[str, Any]) -> None:
     fleet.put(record_of(NodeDevice, node_device(node, devices=[*devices] or None)))
 
 
-def names(texts: list[str]) -> list[str]:
-    return sorted(json.loads(each)["node"] for each in texts)
+def changed(fleet: Fleet, sequence: int) -> tuple[int, list[str], list[str]]:
+    """Since then: up to when, the nodes of what is new, and what is gone."""
+    found = fleet.since(sequence)
+    assert found is not None
+    now, texts, gone = found
+    return now, sorted(json.loads(each)["node"] for each in texts), [*gone]
 
 
 def test_a_change_is_sent_once_and_no_change_is_not() -> None:
@@ -35,10 +39,9 @@ def test_a_change_is_sent_once_and_no_change_is_not() -> None:
     assert fleet.since(sequence) == (sequence, [], [])
     for health in ("Unhealthy", "Healthy", "Unhealthy"):
         put(fleet, "b", device("gpu-0", health))
-    changed = fleet.since(sequence)
-    assert changed is not None
-    assert names(changed[1]) == ["b"]
-    assert fleet.since(changed[0]) == (changed[0], [], [])
+    now, squares, gone = changed(fleet, sequence)
+    assert (squares, gone) == (["b"], [])
+    assert fleet.since(now) == (now, [], [])
 
 
 def test_an_event_without_a_change_hides_no_other_change() -> None:
@@ -48,9 +51,7 @@ def test_an_event_without_a_change_hides_no_other_change() -> None:
     sequence = fleet.sequence
     put(fleet, "b", device("gpu-0", "Unhealthy"))
     put(fleet, "a")
-    found = fleet.since(sequence)
-    assert found is not None
-    assert names(found[1]) == ["b"]
+    assert changed(fleet, sequence)[1] == ["b"]
 
 
 def test_a_deleted_one_is_named_until_it_is_made_again() -> None:
@@ -62,9 +63,7 @@ def test_a_deleted_one_is_named_until_it_is_made_again() -> None:
     fleet.remove("never there")
     assert fleet.since(sequence) == (fleet.sequence, [], [name])
     put(fleet, "a")
-    found = fleet.since(sequence)
-    assert found is not None
-    assert (names(found[1]), found[2]) == (["a"], [])
+    assert changed(fleet, sequence)[1:] == (["a"], [])
 
 
 def test_a_browser_that_missed_too_much_loads_everything(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,9 +88,8 @@ def test_needs_are_grouped_by_cause() -> None:
     devices, pods = fleet.needs(NOW)
     assert devices["text"].startswith("15 devices of example.com/gpu on 5 nodes (n0, n1, n2 and 2 more) are unhealthy")
     assert devices["command"] == "kubectl nodedevice why device n0 gpu-0 --resource example.com/gpu"
-    assert pods["text"].startswith(
-        "4 pods (default/p0, default/p1, default/p2 and 1 more) are pending for example.com/gpu"
-    )
+    named = "4 pods (default/p0, default/p1, default/p2 and 1 more)"
+    assert pods["text"].startswith(f"{named} are pending for example.com/gpu")
     fleet.remove_pod("default/p0")
     assert fleet.needs(NOW)[1]["text"].startswith("3 pods")
 

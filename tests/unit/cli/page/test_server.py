@@ -165,11 +165,9 @@ def test_odd_requests_get_a_sentence(server: PageServer, line: bytes, status: in
 def test_connections_have_a_bound(server: PageServer) -> None:
     for _ in range(module._MOST_CONNECTIONS - 3):
         server._connections.acquire()
+    address = ("127.0.0.1", server.server_port)
     with contextlib.ExitStack() as opened:
-        idle = [
-            opened.enter_context(socket.create_connection(("127.0.0.1", server.server_port), timeout=60))
-            for _ in range(4)
-        ]
+        idle = [opened.enter_context(socket.create_connection(address, timeout=60)) for _ in range(4)]
         assert b"close some of its tabs" in idle[3].recv(1000)
     waiting.wait_until(lambda: ask(server, "/")[0] == 200, "the ended connections are forgotten")
 

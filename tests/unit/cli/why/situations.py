@@ -200,9 +200,7 @@ UNBOUND = (
     ),
     Change("DeviceClassMissing", _requesting("prot.example.com"), "claim"),
     # the scheduler asks for each of a list
-    Change(
-        "DeviceClassMissing", _requesting("prot.example.com", "port.example.com"), "claim", "one of several classes"
-    ),
+    Change("DeviceClassMissing", _requesting("prot.example.com", "port.example.com"), "claim", "several classes"),
     Change("NothingOffered", _nothing_offered),
     Change("NothingServes", lambda f: asking(f, "example.com/gpus", 1)),
     Change("NodeSelector", lambda f: pod_with(f, node_selector={"zone": "z2"})),
@@ -224,9 +222,7 @@ UNBOUND = (
     Change("StrayCapacity", _stray, "nic"),
     Change("TooFewTogether", lambda f: asking(f, GPU, 9), "count"),
     Change("NoDevices", _no_devices(Healthy=_NO_FILE), "count health cordon number plugin"),
-    Change(
-        "DevicesRefused", _no_devices(Registered=_REFUSED_IDS), "count health cordon number plugin", name="all refused"
-    ),
+    Change("DevicesRefused", _no_devices(Registered=_REFUSED_IDS), "count health cordon number plugin", "all refused"),
     Change("HeldByPredecessor", _by_predecessor, "count"),
     Change("DevicesCordoned", _cordoned, "cordon"),
     Change("DevicesBroken", _unhealthy("Xid79"), "health"),
@@ -337,11 +333,7 @@ ABSENT = (
     Change("CreationRefused", _refused('pods "train-x" is forbidden: error looking up service account team/nobody')),
     Change("NoReplicas", _absent(_of_kind("Deployment", wanted=0))),
     Change("JobSuspended", _absent(_of_kind("Job", is_suspended=True))),
-    Change(
-        "QueueWaits",
-        _absent(_of_kind("Job", is_suspended=True), workload=_WORKLOAD, has_queue=True),
-        name="Job of a queue",
-    ),
+    Change("QueueWaits", _absent(_of_kind("Job", is_suspended=True), workload=_WORKLOAD, has_queue=True), name="queue"),
     Change("JobFailed", _absent(_of_kind("Job", conditions={"Failed": _FAILED}))),
     Change("DeploymentPaused", _absent(_of_kind("Deployment", is_paused=True))),
     Change("EarlierPodNotReady", _absent(_of_kind("StatefulSet", wanted=2, is_ordered=True, made=1), pods=(_FIRST,))),

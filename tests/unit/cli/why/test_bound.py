@@ -38,10 +38,8 @@ def waiting(facts: Facts, reason: str, message: str = "", **more: Any) -> Facts:
 def test_of_a_pod_that_finds_too_few_it_is_said_what_takes_them(reason: str, detail: str) -> None:
     held = Allocation("team", "other", "uid-2", "main", device_ids=("gpu-0",))
     broken = Device("gpu-3", "Unhealthy", reason="Xid79", since=OLD)
-    facts = of_node_a(
-        waiting(bound(), reason),
-        lambda found: replace(found, allocations=(held,), devices=(*found.devices[:3], broken)),
-    )
+    taken: dict[str, Any] = {"allocations": (held,), "devices": (*gpus("node-a").devices[:3], broken)}
+    facts = of_node_a(waiting(bound(), reason), lambda found: replace(found, **taken))
     assert of(facts) == [Obstacle("WaitsOnNode", "node-a", GPU, detail, "", {"words": reason, "reason": reason})]
 
 
@@ -55,13 +53,15 @@ def test_the_agent_of_its_own_resource_counts() -> None:
     assert of(without) == expected
     of_another = of_node_a(without, lambda found: replace(found, resource=FPGA))
     assert of(of_another) == []
-    unread = replace(
-        of_node_a(without, lambda found: replace(found, conditions=silent)), unread=(Unread(LEASES, "no"),)
-    )
+    quiet = of_node_a(without, lambda found: replace(found, conditions=silent))
+    unread = replace(quiet, unread=(Unread(LEASES, "no"),))
     assert of(unread) == [Obstacle("AgentSilent", "node-a", detail="for 4 min")]
     others = each_found(unread, lambda found: replace(found, conditions=silent) if found.node == "node-b" else found)
     alive = of_node_a(others, lambda found: replace(gpus("node-a"), allocations=()))
     assert of(replace(alive, node_devices=alive.node_devices[::-1])) == []
+
+
+_UNKNOWN: Final = "endpoint not found in cache for a registered resource"
 
 
 def _container(reason: str, message: str = "", **more: Any) -> Container:
@@ -74,11 +74,7 @@ def _container(reason: str, message: str = "", **more: Any) -> Container:
         (_container("ErrImagePull", "no such"), "ImageNotPulled", "registry/x:1, ErrImagePull: no such"),
         (replace(_container("InvalidImageName"), image=""), "ImageNotPulled", "InvalidImageName"),
         (_container("CreateContainerError", "required plugin x"), "RequiredPluginMissing", "{}: required plugin x"),
-        (
-            _container("X", "no: endpoint not found in cache for a registered resource"),
-            "NameKeptByKubelet",
-            "{}: no: endpoint not found in cache for a registered resource",
-        ),
+        (_container("X", f"no: {_UNKNOWN}"), "NameKeptByKubelet", f"{{}}: no: {_UNKNOWN}"),
         (_container("CreateContainerError", "odd"), "ContainerNotStarted", "{}: odd"),
         (_container("CrashLoopBackOff"), "ContainerNotStarted", "{}"),
     ],

@@ -34,8 +34,7 @@ def with_device(facts: Facts, **changes: Any) -> Facts:
 
 def test_one_device() -> None:
     found = explained(base())
-    assert found.subject == f"device gpu-1 of {GPU} on node node-a"
-    assert found.notes == ("Healthy for 4 min.",)
+    assert (found.subject, found.notes) == (f"device gpu-1 of {GPU} on node node-a", ("Healthy for 4 min.",))
     assert state(base()) == ("is free.", False, ())
     assert state(base(), "x") == ("is not listed: long lists omit healthy, free devices.", False, ())
 

@@ -47,10 +47,7 @@ def test_an_agent_whose_lease_is_long_over_is_silent_though_no_operator_says_so(
     assert codes(renewed(9)) == ["AgentSilent"]
 
 
-@pytest.mark.parametrize(
-    ("is_shared", "expected"),
-    [(True, []), (False, ["TooFewTogether"])],
-)
+@pytest.mark.parametrize(("is_shared", "expected"), [(True, []), (False, ["TooFewTogether"])])
 def test_devices_that_the_scheduler_divides_are_not_counted(is_shared: bool, expected: list[str]) -> None:
     facts = clusters.asking(clusters.base(), NIC, 2)
     device = SliceDevice("port-0", is_shared=is_shared)

@@ -81,8 +81,7 @@ def test_settings_reach_their_features(make: Make) -> None:
     assert one_of(made, Watchdog).interval_seconds == 9.0
     assert election.timing.lease_seconds == 41
     assert "/namespaces/ours/" in election.leases.path
-    assert evictions.policies == {"*": "evict"}
-    assert (evictions.delay_seconds, evictions.per_minute) == (43.0, 5.0)
+    assert (evictions.policies, evictions.delay_seconds, evictions.per_minute) == ({"*": "evict"}, 43.0, 5.0)
     assert tuple(one_of(made, RequiredPluginsController).patterns) == ("example.com/*",)
 
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,6 +34,7 @@ from tests.unit.operator.kube.api_server import client_of
 from tests.unit.operator.objects.bodies import of_json
 
 CLASSES: Final = "/apis/resource.k8s.io/v1/deviceclasses"
+LISTED: Final = ["discovery", "list"]
 
 
 def body(name: str, driver: str = "net.example.com", devices: int = 2, version: int = 5) -> dict[str, Any]:
@@ -68,19 +70,18 @@ def _asked(request: Request) -> str:
     return "watch" if "watch" in request.query else "list" if request.path == SLICES else "discovery"
 
 
+@dataclass
 class Bench:
-    def __init__(
-        self, server: Server, fence: WriteFence, health: ApiHealth, client: Client, work: SharedSlices
-    ) -> None:
-        self.server, self.fence, self.health, self.client, self.work = server, fence, health, client, work
+    server: Server
+    fence: WriteFence
+    health: ApiHealth
+    client: Client
+    work: SharedSlices
 
     def counted(self) -> dict[str, tuple[float, float]]:
         """Slices and devices by driver, as scraped."""
         slices, devices = self.work.collect()
-        assert (slices.name, devices.name) == (
-            "nodedevice_operator_shared_slices",
-            "nodedevice_operator_shared_slice_devices",
-        )
+        assert [slices.name, devices.name] == [f"nodedevice_operator_shared_{of}" for of in ("slices", "slice_devices")]
         of = {each.labels["driver"]: each.value for each in devices.samples}
         return {each.labels["driver"]: (each.value, of[each.labels["driver"]]) for each in slices.samples}
 
@@ -133,10 +134,8 @@ async def test_they_are_counted_by_driver_and_followed(tmp_path: Path) -> None:
     [
         pytest.param((SLICES, CLASSES), {}, ["discovery"], (), id="no such group"),
         pytest.param((SLICES,), {}, ["discovery"], (), id="no such kind"),
-        pytest.param(
-            (), {"list": 403}, ["discovery", "list"], ("API server forbids GET resourceslices",), id="no right to it"
-        ),
-        pytest.param((), {"list": 404}, ["discovery", "list"], (), id="gone by now"),
+        pytest.param((), {"list": 403}, LISTED, ("API server forbids GET resourceslices",), id="no right to it"),
+        pytest.param((), {"list": 404}, LISTED, (), id="gone by now"),
     ],
 )
 async def test_nothing_is_watched_without_the_kind_or_the_right(

@@ -46,8 +46,7 @@ def test_what_was_advertised_is_left_to_the_kubelet_when_its_runtime_changes(kub
     assert not model.node.seen(GPU).is_present
     model.node.update("kubelet", GPU, 2)
     model.reconcile()
-    assert model.condition(Condition.ADVERTISED).status == "True"
-    assert model.reported() == []
+    assert (model.condition(Condition.ADVERTISED).status, model.reported()) == ("True", [])
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])

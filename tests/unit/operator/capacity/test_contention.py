@@ -60,8 +60,7 @@ def test_it_is_taken_back_at_once_when_the_writer_lets_go() -> None:
     provoke(model)
     model.node.update("kubelet", GPU, None)
     model.reconcile()
-    assert model.node.seen(GPU).capacity == 4
-    assert model.reported()[-1] == "CapacityConflictEnded"
+    assert (model.node.seen(GPU).capacity, model.reported()[-1]) == (4, "CapacityConflictEnded")
 
 
 @pytest.mark.parametrize(("number", "is_restarted"), [(None, False), (None, True), (0, True)])
@@ -79,5 +78,4 @@ def test_whoever_keeps_changing_it_is_left_in_peace_also_after_a_restart(
     assert (len(model.applies), len(model.events), model.node.seen(GPU).capacity) == (*before, number)
     model.now += 60
     model.reconcile()
-    assert model.node.seen(GPU).capacity == 4
-    assert model.condition(Condition.CONFLICT).status == "False"
+    assert (model.node.seen(GPU).capacity, model.condition(Condition.CONFLICT).status) == (4, "False")

@@ -83,11 +83,9 @@ def test_a_resource_that_ends_leaves_once_no_pod_holds_it_and_comes_back(ended: 
     settle(model, [replace(ended, allocated=2)])
     assert model.shown() == (2, 2)
     settle(model, [ended])
-    assert not model.node.seen(GPU).is_present
-    assert model.condition(Condition.ADVERTISED).reason == reason
+    assert (model.node.seen(GPU).is_present, model.condition(Condition.ADVERTISED).reason) == (False, reason)
     settle(model, [node_device(available=4)])
-    assert model.node.seen(GPU).capacity == 4
-    assert (model.reported(), model.repairs) == ([], [])
+    assert (model.node.seen(GPU).capacity, model.reported(), model.repairs) == (4, [], [])
 
 
 def test_a_copy_that_a_kubelet_keeps_of_a_gone_resource_is_no_conflict() -> None:
@@ -95,8 +93,7 @@ def test_a_copy_that_a_kubelet_keeps_of_a_gone_resource_is_no_conflict() -> None
     settle(model, [GONE])
     model.node.update("kubelet", GPU, 4, (ALLOCATABLE,))
     settle(model, [node_device(available=2)])
-    assert model.shown() == (2, 2)
-    assert model.reported() == []
+    assert (model.shown(), model.reported()) == ((2, 2), [])
 
 
 def injecting(status: str, **fields: Any) -> NodeDeviceRecord:
@@ -144,8 +141,7 @@ def test_that_devices_cannot_reach_containers_is_reported_and_all_comes_back() -
 def test_capacity_is_held_while_its_nodedevice_reports_nothing_of_this_node(change: dict[str, Any]) -> None:
     model = advertising(4)
     settle(model, [node_device(**change), node_device(NIC, available=1)])
-    assert model.node.seen(GPU).capacity == 4
-    assert model.node.seen(NIC).capacity == 1
+    assert (model.node.seen(GPU).capacity, model.node.seen(NIC).capacity) == (4, 1)
 
 
 @pytest.mark.parametrize(
@@ -169,9 +165,7 @@ def test_drift_is_repaired_and_reported_once(
     model.node.update("kubelet", GPU, found, maps)
     model.reconcile()
     model.reconcile()
-    assert model.shown() == (4, 4)
-    assert model.node.seen(GPU).is_capacity_ours
-    assert len(model.applies) == 1
+    assert (model.shown(), model.node.seen(GPU).is_capacity_ours, len(model.applies)) == ((4, 4), True, 1)
     assert model.repairs == [cause]
     message = f"{GPU}: {before}, restored to 4"
     assert [(event.about.kind, event.message) for event in model.events] == [("Node", message), ("NodeDevice", message)]
@@ -253,8 +247,7 @@ def test_a_conflict_ends_when_the_name_is_free(is_restarted: bool) -> None:
     model.reconcile()
     assert model.node.seen(GPU).capacity == 2
     assert model.reported() == ["CapacityConflict", "CapacityConflictEnded"]
-    assert model.condition(Condition.CONFLICT).status == "False"
-    assert model.repairs == []
+    assert (model.condition(Condition.CONFLICT).status, model.repairs) == ("False", [])
 
 
 def test_a_foreign_number_of_any_size_is_restored() -> None:
@@ -275,22 +268,19 @@ def test_a_new_name_waits_and_others_do_not() -> None:
     records = [node_device(GPU, available=2), node_device(NIC, available=1)]
     decision = decide(node, records, None, 1000.0, unguarded={GPU: "PolicyPending"})
     assert decision.apply is not None
-    assert decision.apply.numbers == {NIC: 1}
-    assert decision.statuses[GPU].reason == "PolicyPending"
+    assert (decision.apply.numbers, decision.statuses[GPU].reason) == ({NIC: 1}, "PolicyPending")
     assert not decision.statuses[GPU].is_advertised
     with_nic = NodeRecord("node-a", "uid-1", 2, {NIC: ours(1)})
     later = decide(with_nic, records, decision.history, 1010.0)
     assert later.apply is not None
-    assert later.apply.numbers == {GPU: 2, NIC: 1}
-    assert later.repairs == ()
+    assert (later.apply.numbers, later.repairs) == ({GPU: 2, NIC: 1}, ())
 
 
 def test_what_is_on_the_node_stays_and_follows_its_devices() -> None:
     node = NodeRecord("node-a", "uid-1", 1, {GPU: ours(2)})
     decision = decide(node, [node_device(GPU, available=1)], None, 1000.0, unguarded={GPU: "PolicyPending"})
     assert decision.apply is not None
-    assert decision.apply.numbers == {GPU: 1}
-    assert decision.statuses[GPU].is_advertised
+    assert (decision.apply.numbers, decision.statuses[GPU].is_advertised) == ({GPU: 1}, True)
 
 
 @pytest.mark.parametrize(

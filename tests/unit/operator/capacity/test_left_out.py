@@ -68,8 +68,7 @@ def test_contention_with_the_kubelet_ends_when_the_plugin_is_gone() -> None:
 def test_a_plugin_that_comes_back_waits_for_the_kubelet() -> None:
     model = moved()
     settle(model, [node_device(available=2)])
-    assert model.condition(Condition.ADVERTISED).reason == Reason.FOREIGN_OWNER
-    assert model.shown() == (4, 4)
+    assert (model.condition(Condition.ADVERTISED).reason, model.shown()) == (Reason.FOREIGN_OWNER, (4, 4))
     model.node.update("kubelet", GPU, None)
     model.reconcile()
     assert model.shown() == (2, 2)

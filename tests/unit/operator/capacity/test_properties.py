@@ -89,8 +89,7 @@ class NodeLife(RuleBasedStateMachine):
     def a_second_reconcile_does_nothing(self) -> None:
         applies, events = len(self.model.applies), len(self.model.events)
         self.model.reconcile()
-        assert len(self.model.applies) == applies
-        assert len(self.model.events) == events
+        assert (len(self.model.applies), len(self.model.events)) == (applies, events)
 
     @precondition(lambda self: self.reconciled)
     @invariant()

@@ -51,8 +51,7 @@ class TestLost:
         if drifted:
             model.node.update("kubelet", GPU, 2, (ALLOCATABLE,))
         settle(model, [node_device(NIC, available=1)])
-        assert model.shown() == (4, 4)
-        assert model.node.seen(NIC).capacity == 1
+        assert (model.shown(), model.node.seen(NIC).capacity) == ((4, 4), 1)
 
     def test_a_part_that_somebody_took_takes_nothing_else_along(self) -> None:
         model = self.lose()
@@ -82,8 +81,7 @@ def test_a_node_made_again_under_the_same_name_is_not_ours_yet() -> None:
     model.node.update("kubelet", GPU, 0)
     # the agent took its object over with all that was stored in it
     settle(model, [node_device(owner_uid="uid-2", available=4)])
-    assert model.applies == []
-    assert model.condition(Condition.CONFLICT).reason == Reason.FOREIGN_OWNER
+    assert (model.applies, model.condition(Condition.CONFLICT).reason) == ([], Reason.FOREIGN_OWNER)
 
 
 class TestRecreatedMeanwhile:

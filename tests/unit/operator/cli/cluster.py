@@ -39,22 +39,16 @@ def named(name: str, **more: Any) -> dict[str, Any]:
 
 def node(version: int, *, ours: tuple[str, ...] = (), is_labeled: bool = False, is_tainted: bool = False) -> Any:
     """node-a in that version: of the resources some are ours, and NIC is the kubelet's too."""
-    owned = {OURS: ours, "kubelet": (NIC,)}
+
+    def owned(manager: str, *resources: str) -> dict[str, Any]:
+        fields: dict[str, Any] = {"f:status": {"f:capacity": {f"f:{resource}": {} for resource in resources}}}
+        return {"manager": manager, "operation": "Apply", "subresource": "status", "fieldsV1": fields}
+
     taints = [{"key": "other"}, *([{"key": TAINT, "effect": TAINT_EFFECT}] if is_tainted else [])]
     made = named("node-a", spec={"taints": taints}, status={"capacity": dict.fromkeys({*ours, NIC}, "1")})
-    made["metadata"] |= {
-        "resourceVersion": str(version),
-        "labels": {"kubernetes.io/os": "linux", **({LABEL: "1"} if is_labeled else {})},
-        "managedFields": [
-            {
-                "manager": manager,
-                "operation": "Apply",
-                "subresource": "status",
-                "fieldsV1": {"f:status": {"f:capacity": {f"f:{resource}": {} for resource in resources}}},
-            }
-            for manager, resources in owned.items()
-        ],
-    }
+    labels = {"kubernetes.io/os": "linux", **({LABEL: "1"} if is_labeled else {})}
+    owners = [owned(OURS, *ours), owned("kubelet", NIC)]
+    made["metadata"] |= {"resourceVersion": str(version), "labels": labels, "managedFields": owners}
     return made
 
 
@@ -111,9 +105,8 @@ class Stored:
         if ("GET", what) in self.unread:
             raise self.unread["GET", what]
         if path in self.kinds:
-            items = [
-                each for at, each in self.objects.items() if path in (_folder(at), _folder(_of_all_namespaces(at)))
-            ]
+            found = self.objects.items()
+            items = [each for at, each in found if path in (_folder(at), _folder(_of_all_namespaces(at)))]
             return {"metadata": {"resourceVersion": "9"}, "items": items}
         if path not in self.objects:
             raise NotFound("GET", what, "not found", 404)
@@ -163,10 +156,9 @@ class MemoryClient(Client):
         self._name, self._stored = name, stored
 
     async def request(self, verb: str, what: str, path: str, *, body: Any = None, **_: Any) -> bytes:
-        found = (
-            self._stored.read(what, path) if verb == "GET" else self._stored.write(self._name, verb, what, path, body)
-        )
-        return json.dumps(found).encode()
+        if verb == "GET":
+            return json.dumps(self._stored.read(what, path)).encode()
+        return json.dumps(self._stored.write(self._name, verb, what, path, body)).encode()
 
     async def settle(self, seconds: float) -> bool:
         self._stored.settled.append((self._name, seconds))

@@ -19,9 +19,8 @@ KUBELET = frozenset({"kubelet"})
 
 
 def node(marks: TaintAndLabels | None = None, **resources: ExtendedResource) -> NodeRecord:
-    return NodeRecord(
-        "node-a", "uid", 1, {f"example.com/{name}": each for name, each in resources.items()}, marks or TaintAndLabels()
-    )
+    by_name = {f"example.com/{name}": each for name, each in resources.items()}
+    return NodeRecord("node-a", "uid", 1, by_name, marks or TaintAndLabels())
 
 
 def test_of_a_node_only_what_is_ours_is_removed() -> None:
@@ -82,6 +81,5 @@ def test_what_stays_and_what_goes_depends_on_the_scope() -> None:
     assert "delete the agents' Leases in namespace of-agents" in lines
     lines = plan(replace(SCOPE, delete_crds=True), replace(EVERYTHING, crds=("nodedevices.nodedevice.io",)))
     assert lines[-1] == "delete nodedevices.nodedevice.io, with every cordon and every NodeDeviceConfig"
-    assert plan(replace(SCOPE, delete_crds=True), NOTHING) == [
-        "no workload of ours is in namespace of-ours (--namespace names another)"
-    ]
+    [line] = plan(replace(SCOPE, delete_crds=True), NOTHING)
+    assert line == "no workload of ours is in namespace of-ours (--namespace names another)"

@@ -36,6 +36,8 @@ from tests.unit.operator.cli.cluster import (
     objects_of,
 )
 
+pytestmark = virtual_time
+
 SCOPE: Final = CleanupScope("here", "leases", "nodedevice-operator", ("nodedevice-agent",), False, False)
 ALL: Final = CleanupScope("here", "leases", "nodedevice-operator", ("nodedevice-agent",), True, True)
 BEGINNING: Final = [
@@ -62,7 +64,6 @@ async def cleaned(stored: Stored, scope: CleanupScope = SCOPE) -> float:
     return loop.time() - began
 
 
-@virtual_time
 async def test_each_thing_goes_in_its_turn_and_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     stored = Stored()
     await cleaned(stored)
@@ -101,7 +102,6 @@ async def test_each_thing_goes_in_its_turn_and_in_a_line(capsys: pytest.CaptureF
     ]
 
 
-@virtual_time
 async def test_what_takes_its_time_is_waited_for(capsys: pytest.CaptureFixture[str]) -> None:
     there, absent, last = NAMES
     stored = Stored(f"{CRDS}/{absent}", f"{ADMISSION}/{BINDINGS}/{NAME}")
@@ -127,18 +127,15 @@ async def test_what_takes_its_time_is_waited_for(capsys: pytest.CaptureFixture[s
     ]
 
 
-@virtual_time
 async def test_a_namespace_that_stays_holds_nothing_up(capsys: pytest.CaptureFixture[str]) -> None:
     stored = Stored()
     stored.ending = {NAMESPACE: 1000.0}
     assert 20 <= await cleaned(stored, ALL) <= 22
-    assert capsys.readouterr().out.splitlines()[-1] == (
-        "going on although namespace leases is still being deleted: its conditions name the cause"
-    )
+    last = "going on although namespace leases is still being deleted: its conditions name the cause"
+    assert capsys.readouterr().out.splitlines()[-1] == last
     assert stored.writes[-1] == ("free", "DELETE", f"{LEASES}/here/leases/{SCHEDULERS[-1]}")
 
 
-@virtual_time
 async def test_what_a_cluster_does_not_have_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
     policies = [f"{ADMISSION}/{kind}/{NAME}" for kind in (BINDINGS, POLICIES)]
     await cleaned(Stored(POD_DEVICES, NODE_DEVICES, NAMESPACE, *policies, *(f"{CRDS}/{name}" for name in NAMES)), ALL)
@@ -155,7 +152,6 @@ GONE: Final = NotFound("DELETE", "x", "not found", 404)
 ANOTHER: Final = Conflict("DELETE", "x", "the uid differs", 409)
 
 
-@virtual_time
 @pytest.mark.parametrize("failure", [GONE, ANOTHER], ids=["gone", "another"])
 async def test_what_is_gone_meanwhile_is_gone(failure: ApiError, capsys: pytest.CaptureFixture[str]) -> None:
     stored = Stored()
@@ -169,7 +165,6 @@ CHANGED: Final = Conflict("PATCH", "nodes/status", "the object has been modified
 DELETED: Final = NotFound("PATCH", "nodes/status", "not found", 404)
 
 
-@virtual_time
 @pytest.mark.parametrize(
     ("answers", "is_removed"),
     [([CHANGED] * 19 + [WITHOUT_CAPACITY], True), ([DELETED], False)],
@@ -185,7 +180,6 @@ async def test_a_node_that_others_write_too_is_read_again(
     assert stored.writes.count(("fenced", "PATCH", f"{NODES}/node-a/status")) == len(answers)
 
 
-@virtual_time
 @pytest.mark.parametrize("answer", ["denied", "written again and again"])
 async def test_what_is_refused_ends_it_and_the_lease_is_free_again(answer: str) -> None:
     denied: ApiError = Denied("PATCH", "nodes/status", "this Node is not to be touched", 403)

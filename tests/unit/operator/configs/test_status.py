@@ -8,7 +8,6 @@ from nodedevice_api.names import ConfigCondition, ConfigReason
 from nodedevice_operator.configs.status import (
     STATES,
     ConfigStatus,
-    Reports,
     config_status,
     read_reports,
     results,
@@ -22,12 +21,8 @@ TAKEN = {"generation": 2}
 LOST: dict[str, Any] = {"n1": {"a": {**TAKEN, "lost": {GPU: "b"}}, "b": TAKEN}}
 
 
-def fleet(**by_node: Any) -> dict[str, Reports]:
-    return {node: read_reports(json.dumps(report)) for node, report in by_node.items()}
-
-
 def status(name: str = "a", /, **by_node: Any) -> ConfigStatus:
-    return config_status(name, 2, fleet(**by_node))
+    return config_status(name, 2, {node: read_reports(json.dumps(report)) for node, report in by_node.items()})
 
 
 def refusing(sentence: str, generation: int = 2) -> dict[str, Any]:
@@ -97,8 +92,7 @@ def test_refusals_are_sorted_by_how_many_say_so_each_with_its_first_node() -> No
 
 def test_refusals_are_bounded_in_number_and_length() -> None:
     found = status(**{f"n{i:02}": refusing(f"{i:02}" + "x" * 9000) for i in range(20)})
-    assert found.refused == 20
-    assert len(found.refusals) == 8
+    assert (found.refused, len(found.refusals)) == (20, 8)
     assert {len(sentence) for sentence, _, _ in found.refusals} == {512}
     assert len(json.dumps(to_json(found, {}, "now"))) < 16_000
 

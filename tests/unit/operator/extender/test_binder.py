@@ -26,6 +26,7 @@ from nodedevice_operator.extender.wire import BindRequest
 from tests.fakes.operator.collaborators import Clock, running
 from tests.fakes.virtual_time import later, virtual_time
 
+pytestmark = virtual_time
 POD = BindRequest("pod", "default", "uid", "node")
 OTHER = BindRequest("other", "default", "uid-2", "node")
 ASSIGNED = {"example.com/gpu": {"main": {"GPU-1": 4}}}
@@ -138,7 +139,6 @@ def bench() -> Bench:
     return Bench()
 
 
-@virtual_time
 async def test_its_work_resolves_what_is_due_and_lets_the_fleet_forget(bench: Bench) -> None:
     """A standby gets no requests, and sees every pod of the cluster."""
     bench.api.pod = None
@@ -146,8 +146,7 @@ async def test_its_work_resolves_what_is_due_and_lets_the_fleet_forget(bench: Be
     bench.clock.now += UNSEEN_SECONDS
     async with running(bench.binder.work()):
         await asyncio.sleep(2)
-    assert (bench.state, bench.unseen) == ("gone", 0)
-    assert bench.fleet.expired_at == bench.clock.now
+    assert (bench.state, bench.unseen, bench.fleet.expired_at) == ("gone", 0, bench.clock.now)
 
 
 async def test_one_that_cannot_be_decided_keeps_no_other_waiting_and_is_named(bench: Bench) -> None:
@@ -160,7 +159,6 @@ async def test_one_that_cannot_be_decided_keeps_no_other_waiting_and_is_named(be
     assert problems() == (f"binds of unknown outcome {POD.key} fails and is tried again: odd",)
 
 
-@virtual_time
 async def test_a_bind_that_is_made_again_while_another_is_read_is_not_decided(bench: Bench) -> None:
     bench.api.seconds = 1
     for pod in (POD, OTHER):
@@ -184,8 +182,7 @@ def unreachable() -> ApiError:
 
 async def test_a_bind_is_one_write_with_the_parts_and_confirms_the_promise(bench: Bench) -> None:
     assert await bench.binder.bind(POD) == ""
-    assert bench.api.bound == [("pod", ASSIGNED)]
-    assert (bench.state, bench.unseen) == ("confirmed", 1)
+    assert (bench.api.bound, bench.state, bench.unseen) == ([("pod", ASSIGNED)], "confirmed", 1)
     bench.binder.seen("uid")
     assert bench.unseen == 0
 
@@ -213,7 +210,6 @@ async def test_what_was_certainly_not_done_is_withdrawn(bench: Bench, error: Api
     assert (bench.state, bench.unseen) == (None, 0)
 
 
-@virtual_time
 async def test_a_busy_api_server_is_asked_again_after_the_time_that_it_names(bench: Bench) -> None:
     busy = Unavailable("POST", "pods/binding", "busy", 429, retry_after_seconds=1)
     bench.api.results = [busy, busy]
@@ -228,7 +224,6 @@ async def test_a_busy_api_server_is_asked_again_after_the_time_that_it_names(ben
     assert "uid-2" not in bench.fleet.states
 
 
-@virtual_time
 async def test_so_many_binds_are_sent_at_a_time_and_a_filter_waits_while_more_wait(bench: Bench) -> None:
     bench.api.let.clear()
     loop = asyncio.get_running_loop()
@@ -250,7 +245,6 @@ async def test_so_many_binds_are_sent_at_a_time_and_a_filter_waits_while_more_wa
     assert await asyncio.gather(*tasks) == [""] * MOST_UNDER_WAY
 
 
-@virtual_time
 async def test_a_busy_api_server_gets_fewer_binds_at_a_time(bench: Bench) -> None:
     """It serves twelve at once. Of 32 without an end, some would be refused for longer than kube-scheduler waits."""
     seats = asyncio.Semaphore(12)
@@ -265,7 +259,6 @@ async def test_a_busy_api_server_gets_fewer_binds_at_a_time(bench: Bench) -> Non
     assert await asyncio.gather(*map(bench.binder.bind, bench.pods(300))) == [""] * 300
 
 
-@virtual_time
 async def test_a_bind_that_is_cancelled_frees_its_place(bench: Bench) -> None:
     bench.api.let.clear()
     tasks = [asyncio.create_task(bench.binder.bind(pod)) for pod in bench.pods(MOST_SENT + 2)]

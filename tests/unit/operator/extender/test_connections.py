@@ -144,8 +144,7 @@ async def test_who_sends_nothing_gets_no_handshake_and_ends_in_time(bench: Bench
         assert [await ended(each) for each in clients[:2]] == [True, False]
         await later(HANDSHAKE_SECONDS)
         assert all([await ended(each) for each in clients])
-        assert bench.taken == []
-        assert bench.rejected() == {"crowded": 1, "late": MOST_WAITING_OF_PEER}
+        assert (bench.taken, bench.rejected()) == ([], {"crowded": 1, "late": MOST_WAITING_OF_PEER})
         slow = await bench.client(STRANGER, b"")
         slow.send(HELLO)
         await later(HANDSHAKE_SECONDS)
@@ -157,8 +156,7 @@ async def test_who_has_gone_gets_no_handshake_and_counts_nothing(bench: Bench) -
     async with running(bench.connections().work()):
         (await bench.client(sent=b"")).close()
         await later(1)
-    assert bench.taken == []
-    assert bench.rejected() == {}
+    assert (bench.taken, bench.rejected()) == ([], {})
 
 
 async def test_the_newest_gives_way_where_all_others_have_got_a_request_meanwhile(bench: Bench) -> None:

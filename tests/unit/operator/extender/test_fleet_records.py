@@ -39,9 +39,8 @@ def made(annotations: Mapping[str, str]) -> BoundPod:
 
 def test_a_pods_record() -> None:
     parts = {MEM: {"i": {"g0": 4}, "s": {"g0": 2}, "c": {"g1": 10}}}
-    record = made(
-        {names.ASSIGNED_PARTS_ANNOTATION: assigned_parts.encode("u1", parts), names.SM_PERCENT_ANNOTATION: "30"}
-    )
+    assigned = assigned_parts.encode("u1", parts)
+    record = made({names.ASSIGNED_PARTS_ANNOTATION: assigned, names.SM_PERCENT_ANNOTATION: "30"})
     assert record.needs.of == ((MEM, (Need(4, True, "i"), Need(2, container="s"), Need(10, container="c"))),)
     assert (record.key, record.node, record.priority, record.needs.sm_percent) == (("ns", "p"), "a", 5, 30)
     assert record.assigned == parts
@@ -102,6 +101,5 @@ def test_the_record_of_a_nodedevice() -> None:
     assert found.without_lists() == replace(unreported, delivery="nri")
     assert found.weight > found.without_lists().weight == 0
     assert record({}) == unreported
-    assert record({"endpoint": {"state": "Running"}, "devices": status["devices"]}) == replace(
-        unreported, has_status=True
-    )
+    running = record({"endpoint": {"state": "Running"}, "devices": status["devices"]})
+    assert running == replace(unreported, has_status=True)

@@ -44,10 +44,10 @@ class Echo:
 class Peer(asyncio.Transport):
     """Delivers what is sent to the connection as asyncio does. got: what it responded."""
 
-    def __init__(self, handler: Echo, buffer: memoryview) -> None:
+    def __init__(self, handler: Echo | None = None, buffer: memoryview | None = None) -> None:
         super().__init__()
-        self.got, self._is_closing = b"", False
-        self._connection = HttpConnection(handler, buffer)
+        self.got, self._is_closing, self.handler = b"", False, handler or Echo()
+        self._connection = HttpConnection(self.handler, buffer or memoryview(bytearray(1024)))
         self._connection.connection_made(self)
 
     def send(self, octets: bytes) -> None:
@@ -85,7 +85,7 @@ async def test_connections_that_share_a_buffer_keep_their_own_bytes() -> None:
 
 async def test_a_slow_verb_is_not_cut_off_and_an_idle_connection_ends() -> None:
     handler, loop = Echo(_SECONDS_OF_A_VERB), asyncio.get_running_loop()
-    peer = Peer(handler, memoryview(bytearray(1024)))
+    peer = Peer(handler)
     for _ in range(3):
         began, peer.got = loop.time(), b""
         peer.send(request(b"{")[:-1])
@@ -101,35 +101,32 @@ async def test_a_slow_verb_is_not_cut_off_and_an_idle_connection_ends() -> None:
 
 
 async def test_a_request_that_stops_halfway_is_refused_in_time() -> None:
-    handler = Echo()
-    peer = Peer(handler, memoryview(bytearray(1024)))
+    peer = Peer()
     peer.send(request(b"{}"))
     await asyncio.sleep(50)
     peer.send(request(b"{}")[:-1])
     await asyncio.sleep(9.9)
-    assert not handler.ended
+    assert not peer.handler.ended
     peer.got = b""
     await asyncio.sleep(0.2)
     assert (peer.got[:12], b"did not arrive" in peer.got) == (b"HTTP/1.1 408", True)
     await asyncio.sleep(1)
-    assert len(handler.ended) == 1
+    assert len(peer.handler.ended) == 1
 
 
 @pytest.mark.parametrize("requests", [1, 2])
 async def test_a_connection_without_requests_ends_two_minutes_after_the_last_one(requests: int) -> None:
-    handler, loop = Echo(), asyncio.get_running_loop()
-    peer = Peer(handler, memoryview(bytearray(1024)))
+    peer, loop = Peer(), asyncio.get_running_loop()
     for number in range(requests):
         await asyncio.sleep(90 * number)
         peer.send(request(b"{}"))
     last = loop.time()
     await asyncio.sleep(200)
-    assert [round(ended - last) for ended in handler.ended] == [120]
+    assert [round(ended - last) for ended in peer.handler.ended] == [120]
 
 
 async def test_a_half_request_behind_a_refused_one_has_the_same_limit() -> None:
-    handler = Echo()
-    peer = Peer(handler, memoryview(bytearray(1024)))
+    peer = Peer()
     refused, half = request(b"{}", b"/score"), request(b"{}")[:-1]
     peer.send(refused[:-1])
     peer.send(refused[-1:] + half)
@@ -141,12 +138,11 @@ async def test_a_half_request_behind_a_refused_one_has_the_same_limit() -> None:
 
 async def test_a_request_has_begun_with_its_head() -> None:
     """So that its duration counts a slow body."""
-    handler = Echo()
-    peer = Peer(handler, memoryview(bytearray(1024)))
+    peer = Peer()
     for pause in (2, 0):
         head, end, body = request(b"one").partition(b"\r\n\r\n")
         peer.send(head + end)
         await asyncio.sleep(pause)
         peer.send(body)
         await asyncio.sleep(1)
-    assert handler.received == pytest.approx([2, 0], abs=1e-6)
+    assert peer.handler.received == pytest.approx([2, 0], abs=1e-6)

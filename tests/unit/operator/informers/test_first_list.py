@@ -64,9 +64,8 @@ async def test_nodes_are_enqueued_once_all_lists_are_complete_and_then_as_a_list
     cache.pod_devices.replace([], 1)
     later = page(120, b=2, d=4)
     odd: Listed[NodeDeviceRecord] = Listed([], 130, frozenset({node_device(node="node-b").name}))
-    devices = Informer(
-        NODE_DEVICES, cache, _Pages([page(100, a=1, b=2), page(100, c=3)], [later], [odd]), watched.client
-    )
+    lists = _Pages([page(100, a=1, b=2), page(100, c=3)], [later], [odd])
+    devices = Informer(NODE_DEVICES, cache, lists, watched.client)
     await devices.refresh()
     assert enqueued == []
     await Informer(NODES, cache, ClusterModel(), watched.client).refresh()

@@ -56,8 +56,7 @@ def test_a_list_takes_away_what_it_lacks_unless_that_is_newer() -> None:
     assert store.replace([third], 20) == {"node-a", "node-c"}
     assert store.is_complete
     assert {record.node for record in store.values()} == {"node-b", "node-c"}
-    assert store.nodes() == {"node-b", "node-c"}
-    assert store.of_node("node-a") == []
+    assert (store.nodes(), store.of_node("node-a")) == ({"node-b", "node-c"}, [])
 
 
 def test_what_a_list_repeats_stays_and_what_it_lacks_goes() -> None:
@@ -98,11 +97,9 @@ def test_the_cache_names_what_it_waits_for() -> None:
     assert len(cache.waits_for()) == 3
     cache.nodes.replace([], 1)
     cache.node_devices.replace([at(1)], 1)
-    assert not cache.is_complete
-    assert cache.waits_for() == ("the list of PodDevices is not complete",)
+    assert (cache.is_complete, cache.waits_for()) == (False, ("the list of PodDevices is not complete",))
     cache.pod_devices.replace([], 1)
-    assert cache.is_complete
-    assert cache.names_of_nodes() == {"node-a"}
+    assert (cache.is_complete, cache.names_of_nodes()) == (True, frozenset({"node-a"}))
     assert cache.knows("node-a")
     assert not cache.knows("node-b")
 
@@ -122,8 +119,7 @@ class TestNotUnderstood:
         record = at(5)
         store = store_with(record)
         assert store.replace([], 9, {None}) == frozenset()
-        assert store.get(record.key) == record
-        assert store.is_complete
+        assert (store.get(record.key), store.is_complete) == (record, True)
 
     def test_it_is_a_change_when_it_is_understood_again(self) -> None:
         store = store_with(at(5))

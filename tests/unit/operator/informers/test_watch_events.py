@@ -19,8 +19,7 @@ async def test_an_invalid_object_holds_up_nobody(watched: Watched, caplog: pytes
 
 async def test_an_end_is_handled_once(watched: Watched) -> None:
     await watched.watch([event(201, 1), event(202, 1, "DELETED"), event(203, 1, "DELETED"), LAST], until=2)
-    assert watched.touched == ["node-a"]
-    assert watched.cache.node_devices.nodes() == {"node-z"}
+    assert (watched.touched, watched.cache.node_devices.nodes()) == (["node-a"], frozenset({"node-z"}))
 
 
 async def test_poddevices_notify_of_the_node_they_are_on_and_were_on(watched: Watched) -> None:
@@ -39,8 +38,7 @@ def a_node(version: int, **more: Any) -> dict[str, Any]:
 async def test_a_node_is_notified_of_when_what_matters_of_it_changed(watched: Watched) -> None:
     beat = a_node(202, status={"capacity": {"cpu": "3"}})
     await watched.follow(NODES, a_line("ADDED", a_node(201)), a_line("MODIFIED", beat))
-    assert watched.touched == ["node-x"]
-    assert watched.server.asked[-1]["resourceVersion"] == "202"
+    assert (watched.touched, watched.server.asked[-1]["resourceVersion"]) == (["node-x"], "202")
     await watched.follow(NODES, a_line("DELETED", beat))
     assert watched.touched == ["node-x", "node-x"]
     assert watched.cache.nodes.get("node-x") is None

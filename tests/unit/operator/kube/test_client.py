@@ -46,10 +46,8 @@ async def test_writes_are_counted_by_how_they_ended_and_reads_are_not(
         for verb in ("PATCH", "GET"):
             with contextlib.suppress(ApiError):
                 await client.request(verb, "nodes/status", "/api/v1/nodes/a/status")
-    counted = [s for family in metrics.writes.collect() for s in family.samples]
-    assert [(s.labels, s.value) for s in counted] == [
-        ({"kind": "nodes/status", "verb": "patch", "outcome": outcome}, 1)
-    ]
+    [counted] = [sample for family in metrics.writes.collect() for sample in family.samples]
+    assert (counted.labels, counted.value) == ({"kind": "nodes/status", "verb": "patch", "outcome": outcome}, 1)
 
 
 async def test_no_more_requests_run_side_by_side_than_there_are_places(tmp_path: Path) -> None:

@@ -80,12 +80,9 @@ MOST_PAGE_BYTES, MOST_WHOLE_BYTES = 64 * 1024, 256 * 1024
 
 @pytest.fixture(autouse=True)
 def _lower_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, most in (
-        ("_PAGE_BYTES", MOST_PAGE_BYTES // 2),
-        ("_MOST_PAGE_BYTES", MOST_PAGE_BYTES),
-        ("_MOST_WHOLE_BYTES", MOST_WHOLE_BYTES),
-    ):
-        monkeypatch.setattr(module, name, most)
+    monkeypatch.setattr(module, "_PAGE_BYTES", MOST_PAGE_BYTES // 2)
+    monkeypatch.setattr(module, "_MOST_PAGE_BYTES", MOST_PAGE_BYTES)
+    monkeypatch.setattr(module, "_MOST_WHOLE_BYTES", MOST_WHOLE_BYTES)
 
 
 @pytest.mark.parametrize("weight", [10, 1_000, 6_000, 70_000])

@@ -27,12 +27,14 @@ from nodedevice_operator.requiredplugins.watch import RequiredPluginsApi
 from tests.fakes.operator.operator_model import node_device
 from tests.unit.operator.kube.api_server import Server, page
 
+NODE_7 = NodeRecord("node-a", "uid-1", 7, {})
+# its response to a write of it
+NODE_8 = 200, {"metadata": {"name": "node-a", "uid": "uid-1", "resourceVersion": "8"}}
+
 
 async def test_a_node_is_written_as_it_was_seen_or_not_at_all(server: Server, client: Client) -> None:
-    server.answers = [(200, {"metadata": {"name": "node-a", "uid": "uid-1", "resourceVersion": "8"}})]
-    written = await CapacityApi(client).apply_capacity(
-        NodeRecord("node-a", "uid-1", 7, {}), {"example.com/gpu": 2}, force=False
-    )
+    server.answers = [NODE_8]
+    written = await CapacityApi(client).apply_capacity(NODE_7, {"example.com/gpu": 2}, force=False)
     assert written.resource_version == 8
     [(verb, path, headers, sent)] = server.asked
     assert (verb, path) == ("PATCH", "/api/v1/nodes/node-a/status?fieldManager=nodedevice-operator&force=false")
@@ -63,9 +65,8 @@ async def test_versions_are_asked_for_without_the_objects(server: Server, client
 
     server.answers = [page(item(name="a"), more="next"), page(item(name="b", namespace="default"))]
     assert await versions(client, POD_DEVICES) == {"a": ("u", 3), ("default", "b"): ("u", 3)}
-    assert {headers["accept"] for _, _, headers, _ in server.asked} == {
-        "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-    }
+    form = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+    assert {headers["accept"] for _, _, headers, _ in server.asked} == {form}
     # the first is not understood in the list of the objects either; an empty list has this form
     empty = (200, {"metadata": {"resourceVersion": "9"}, "items": None})
     server.answers = [page({"metadata": {"name": "c", "resourceVersion": "three"}}), empty]
@@ -112,8 +113,8 @@ async def test_a_list_without_a_version_is_none(server: Server, client: Client) 
 
 
 async def test_labels_go_onto_the_node_as_it_was_seen(server: Server, client: Client) -> None:
-    server.answers = [(200, {"metadata": {"name": "node-a", "uid": "uid-1", "resourceVersion": "8"}})]
-    await NodeLabelsApi(client).label_node(NodeRecord("node-a", "uid-1", 7, {}), {"a": "1", "b": None})
+    server.answers = [NODE_8]
+    await NodeLabelsApi(client).label_node(NODE_7, {"a": "1", "b": None})
     verb, path, _, sent = server.asked[0]
     assert (verb, path) == ("PATCH", "/api/v1/nodes/node-a?fieldManager=nodedevice-operator")
     assert sent == {"metadata": {"uid": "uid-1", "resourceVersion": "7", "labels": {"a": "1", "b": None}}}
@@ -138,23 +139,14 @@ async def test_the_leaders_lease_goes_there_and_back(server: Server, client: Cli
     leases = LeaderLeases(client, "system")
     server.answers = [(404, {})]
     assert await leases.read() == Lease()
-    stored = {
-        "metadata": {"name": "nodedevice-operator", "resourceVersion": "5"},
-        "spec": {
-            "holderIdentity": "me",
-            "renewTime": "r",
-            "acquireTime": "a",
-            "leaseDurationSeconds": 4,
-            "leaseTransitions": 2,
-        },
-    }
-    server.answers = [(200, stored)]
+    spec = {"holderIdentity": "me", "renewTime": "r", "acquireTime": "a", "leaseDurationSeconds": 4}
+    spec |= {"leaseTransitions": 2}
+    server.answers = [(200, {"metadata": {"name": "nodedevice-operator", "resourceVersion": "5"}, "spec": spec})]
     lease = Lease("me", "r", "a", 4, 2, "5")
     assert await leases.write(lease) == lease
     verb, path, _, sent = server.asked[-1]
     assert (verb, path) == ("PUT", "/apis/coordination.k8s.io/v1/namespaces/system/leases/nodedevice-operator")
-    assert sent["spec"] == stored["spec"]
-    assert sent["metadata"]["resourceVersion"] == "5"
+    assert (sent["spec"], sent["metadata"]["resourceVersion"]) == (spec, "5")
     # one that is released has no holder, and a new one no version
     server.answers = [(200, {"metadata": {"resourceVersion": "1"}, "spec": {"renewTime": "r"}})]
     assert await leases.write(Lease("", "r", "a", 4, 2, "")) == Lease(renewed="r", version="1")

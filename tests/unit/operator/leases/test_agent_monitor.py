@@ -34,8 +34,7 @@ async def test_a_node_whose_agent_comes_or_goes_is_enqueued() -> None:
         # a Lease that is missing is looked for at once
         async with asyncio.timeout(1):
             assert await made.queue.next() == "node-b"
-        assert made.queue.is_empty
-        assert made.agents("alive") == 2
+        assert (made.queue.is_empty, made.agents("alive")) == (True, 2)
 
 
 def refused(seconds: float = 0.0) -> Unavailable:
@@ -79,8 +78,7 @@ class TestWithoutAListing:
         async with running(made.monitor.work()):
             # numbers need not wait
             assert await made.queue.next() == "node-a"
-            assert made.monitor.has_listed
-            assert made.monitor.state("node-a") == state
+            assert (made.monitor.has_listed, made.monitor.state("node-a")) == (True, state)
             [record] = made.cache.node_devices.values()
             assert made.monitor.state_for(record) == state
             made.cache.node_devices.put(nic)

@@ -39,13 +39,11 @@ def quiet_when(run: Run, is_quiet: bool) -> Callable[[], Awaitable[bool]]:
 async def test_a_free_lease_is_taken_at_once_and_kept(run: Run) -> None:
     assert not run.fence.is_open
     async with run.working():
-        assert run.fence.is_open
-        assert run.leases.lease.holder == "me"
+        assert (run.fence.is_open, run.leases.lease.holder) == (True, "me")
         first = run.leases.lease.renewed
         assert await run.closed(20) == 0
         assert run.leases.lease.renewed != first
-        assert run.leases.lease.transitions == 0
-        assert run.led == [True]
+        assert (run.leases.lease.transitions, run.led) == (0, [True])
 
 
 async def test_a_holder_is_followed_once_it_renews_no_more_within_its_time_and_an_eighth(run: Run) -> None:
@@ -58,8 +56,7 @@ async def test_a_holder_is_followed_once_it_renews_no_more_within_its_time_and_a
         assert await run.closed(3.9) == 3.9
         assert run.leases.lease.holder == "other"
         await asyncio.sleep(1.1)
-        assert run.fence.is_open
-        assert run.leases.lease.transitions == 8
+        assert (run.fence.is_open, run.leases.lease.transitions) == (True, 8)
         # it may have worked until its next renewal was due
         assert last + 1 <= run.without_leader_since[0] <= last + 1.5
 
@@ -119,8 +116,7 @@ async def test_a_lost_answer_is_no_loss(run: Run) -> None:
         assert not run.fence.is_open
         run.leases.is_answer_lost = False
         await asyncio.sleep(1)
-        assert run.fence.is_open
-        assert run.leases.lease.holder == "me"
+        assert (run.fence.is_open, run.leases.lease.holder) == (True, "me")
 
 
 @pytest.mark.parametrize(
@@ -165,8 +161,7 @@ async def test_an_operator_that_stands_aside_releases_the_lease_and_takes_it_aga
         # the other was quicker
         assert await run.closed(3.9) == 3.9
         await asyncio.sleep(1)
-        assert run.fence.is_open
-        assert run.led == [True, True]
+        assert (run.fence.is_open, run.led) == (True, [True, True])
 
 
 @pytest.mark.parametrize("verb", ["GET", "PUT"])

@@ -50,12 +50,10 @@ def test_node() -> None:
     assert record.made == "2026-01-02T03:04:05Z"
     assert set(record.resources) == {"example.com/gpu", "example.com/nic", "vendor.com/other"}
     gpu, nic = record.resources["example.com/gpu"], record.resources["example.com/nic"]
-    assert (gpu.capacity, gpu.allocatable) == (1000, 8)
-    assert gpu.is_capacity_ours
+    assert (gpu.capacity, gpu.allocatable, gpu.is_capacity_ours) == (1000, 8, True)
     assert gpu.is_allocatable_ours
     # our name by another operation is another owner
-    assert not nic.is_capacity_ours
-    assert nic.capacity_strangers == {f"{OURS} (Update status)"}
+    assert (nic.is_capacity_ours, nic.capacity_strangers) == (False, frozenset({f"{OURS} (Update status)"}))
     assert record.resources["vendor.com/other"].capacity_strangers == {"kubelet"}
 
 
@@ -81,8 +79,7 @@ def test_a_pod_asks_for_what_its_limits_name_but_not_for_0() -> None:
     limits = {"limits": {"example.com/gpu": "1", "example.com/nic": "0"}}
     made = {"metadata": {"deletionTimestamp": "then"}, "spec": {"initContainers": [{"resources": limits}]}}
     pod = pod_record(of_json(made, PodSchema))
-    assert pod.asks_for == {"example.com/gpu"}
-    assert pod.is_ending
+    assert (pod.asks_for, pod.is_ending) == (frozenset({"example.com/gpu"}), True)
 
 
 def test_what_a_lease_reports_of_refusals_has_bounds() -> None:

@@ -66,8 +66,7 @@ def test_who_is_in_trouble_is_named() -> None:
         ({"node": "b", "resource_name": GPU, "reason": "EndpointStopped"}, 1),
     ]
     unhealthy = [({"node": node, "resource_name": GPU}, count) for node, count in (("a", 2), ("b", 8))]
-    assert found["unhealthy_devices"] == unhealthy
-    assert (found["cordons"], found["omitted_series"]) == ([], [({}, 0)])
+    assert (found["unhealthy_devices"], found["cordons"], found["omitted_series"]) == (unhealthy, [], [({}, 0)])
 
 
 def test_a_resource_that_nobody_needs_or_that_is_cordoned_is_no_trouble() -> None:
@@ -154,9 +153,7 @@ def test_devices_by_namespace_have_the_largest_by_name_and_all_are_counted() -> 
         [node_device(node="a", allocations=rows), node_device(node="b", allocations=(holder("large", "e", omitted=9),))]
     )
     values = {labels["namespace"]: value for labels, value in found["allocated_devices"]}
-    assert len(values) == inventory.MOST_HOLDERS + 1
-    assert values["large"] == 13
-    assert values[inventory.OTHER] == 10
+    assert (len(values), values["large"], values[inventory.OTHER]) == (inventory.MOST_HOLDERS + 1, 13, 10)
     assert sum(values.values()) == len(small) + 13
 
 

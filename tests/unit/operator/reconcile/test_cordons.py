@@ -118,8 +118,7 @@ async def test_each_cordon_is_set_once_in_an_object() -> None:
     bench.cache.node_devices.put(node_device(uid="another", resource_version=2, lost_cordons=frozenset("a")))
     bench.api.remembered = ["a"]
     await bench.reconcile()
-    assert bench.api.applied[1:] == [["a"]]
-    assert bench.memory.restored == {"another": {"a"}}
+    assert (bench.api.applied[1:], bench.memory.restored) == ([["a"]], {"another": {"a"}})
 
 
 async def test_those_without_room_follow_when_there_is_some() -> None:

@@ -28,8 +28,7 @@ async def test_capacity_then_conditions_and_then_silence(bench: Bench) -> None:
     await bench.see(record)
     assert await bench.reconcile() == [f"apply {{'{GPU}': 4}}", f"conditions {record.name}"]
     # the answers to its own writes are no news
-    assert bench.updated == []
-    assert bench.condition(record, Condition.READY).status == "True"
+    assert (bench.updated, bench.condition(record, Condition.READY).status) == ([], "True")
     assert await bench.reconcile() == []
     await bench.see()
     assert await bench.reconcile() == []
@@ -93,8 +92,7 @@ async def test_a_conflict_is_met_by_reading_the_node_again(bench: Bench) -> None
     # set after the list, and the watch has not brought it
     bench.cluster.node.update("kubelet", GPU, 9)
     assert (await bench.reconcile())[0] == f"apply {{'{NIC}': 1}}"
-    assert bench.cluster.node.seen(GPU).capacity == 9
-    assert bench.recorder.reasons() == ["CapacityConflict"] * 2
+    assert (bench.cluster.node.seen(GPU).capacity, bench.recorder.reasons()) == (9, ["CapacityConflict"] * 2)
 
 
 async def test_a_contradiction_is_reported_once_until_it_is_another(bench: Bench) -> None:

@@ -44,8 +44,7 @@ def test_all_containers_and_resources_of_a_pod_sorted() -> None:
     )
     nics = publishes(held("nic-0", container="z"), resource=NIC, nic_0=HEALTHY)
     content = only(nics, gpus).content
-    assert content.resources == f"{GPU}=2,{NIC}=1"
-    assert content.devices == "gpu-0,gpu-1,nic-0"
+    assert (content.resources, content.devices) == (f"{GPU}=2,{NIC}=1", "gpu-0,gpu-1,nic-0")
     assert content.health == "Healthy"
     assert [(c.name, [r.name for r in c.resources]) for c in content.containers] == [("init", [GPU]), ("z", [GPU, NIC])]
     assert [device.id for device in content.containers[1].resources[0].devices] == ["gpu-0", "gpu-1"]
@@ -77,8 +76,7 @@ def test_nobody_knows_the_health_of_what_is_not_configured_any_more() -> None:
 def test_health(device: DeviceRecord | None, shown: HeldDevice, health: str) -> None:
     record = publishes(held("gpu-0"), gpu_0=device) if device else publishes(held("gpu-0"))
     content = only(record).content
-    assert content.containers[0].resources[0].devices == (shown,)
-    assert content.health == health
+    assert (content.containers[0].resources[0].devices, content.health) == ((shown,), health)
 
 
 def test_what_is_releasing_or_has_no_name_is_not_shown() -> None:

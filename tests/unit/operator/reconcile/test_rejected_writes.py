@@ -101,9 +101,8 @@ class TestRejectedWrites:
         for port in range(40001, 40004):
             await rejected_reconcile(bench, problem.format(f"10.0.0.5:{port}"))
         assert await rejected_reconcile(bench, problem.format("10.0.0.6:9")) == []
-        assert bench.condition(record, Condition.ADVERTISED).message.endswith(
-            "10.0.0.5:40003: connection reset by peer"
-        )
+        message = bench.condition(record, Condition.ADVERTISED).message
+        assert message.endswith("10.0.0.5:40003: connection reset by peer")
         assert await rejected_reconcile(bench, "this Node is frozen") == [f"conditions {record.name}"]
         assert bench.condition(record, Condition.ADVERTISED).message.endswith("retried: this Node is frozen")
 

@@ -59,11 +59,8 @@ async def written(bench: Bench) -> list[str]:
 async def test_what_follows_the_capacity_is_interrupted_by_a_change(slow: Bench) -> None:
     await slow.see(*(node_device(f"example.com/r{number}", available=1) for number in range(5)))
     slow.queue.changed = True
-    assert [await written(slow) for _ in range(3)] == [
-        ["apply", "conditions", "conditions"],
-        ["conditions", "conditions"],
-        ["conditions"],
-    ]
+    rounds = [await written(slow) for _ in range(3)]
+    assert rounds == [["apply", "conditions", "conditions"], ["conditions", "conditions"], ["conditions"]]
     # without a change, nothing interrupts it
     slow.queue.changed = False
     await slow.see(*(node_device(f"example.com/n{number}", available=1) for number in range(5)))
@@ -102,8 +99,7 @@ async def test_pods_are_interrupted_too_and_none_is_forgotten(slow: Bench) -> No
     assert len(slow.cluster.pod_devices) == 2
     await slow.see()
     await slow.reconcile()
-    assert len(slow.cluster.pod_devices) == 3
-    assert slow.recorder.reasons().count("DevicesAllocated") == 3
+    assert (len(slow.cluster.pod_devices), slow.recorder.reasons().count("DevicesAllocated")) == (3, 3)
 
 
 async def test_of_what_is_due_later_the_first_counts(bench: Bench) -> None:

@@ -23,6 +23,7 @@ from tests.fakes.operator.operator_model import GPU, NIC, node_device, not_confi
 from tests.fakes.virtual_time import virtual_time
 from tests.unit.operator.objects.records import held
 
+pytestmark = virtual_time
 SINCE, SINCE_SECONDS = "2026-01-02T03:04:05Z", 1767323045.0
 
 
@@ -117,7 +118,6 @@ async def test_a_deletion_is_logged_with_the_reason(
     assert (line["nodedevice"], line["since"], line["reason"]) == (record.name, SINCE, why)
 
 
-@virtual_time
 async def test_a_refusal_is_logged_once_also_across_leads_and_retried(caplog: pytest.LogCaptureFixture) -> None:
     api = Api()
     work = task(api, gone())
@@ -189,7 +189,6 @@ async def test_where_the_kubelet_counts_it_the_kubelet_drops_it_first(
     assert api.deleted == ([GPU] if is_deleted else [])
 
 
-@virtual_time
 async def test_a_reconcile_of_its_node_begins_the_deletion_and_a_refusal_waits_for_the_round() -> None:
     api = Api()
     work = task(api, gone(NIC), seconds=0)
@@ -214,7 +213,6 @@ async def test_a_reconcile_of_its_node_begins_the_deletion_and_a_refusal_waits_f
 
 
 @pytest.mark.parametrize("lacks", ["the lead", "a list"])
-@virtual_time
 async def test_nothing_is_deleted_by_half_of_what_it_takes(lacks: str) -> None:
     api = Api()
     work = task(api, gone())

@@ -145,6 +145,15 @@ class Bench:
         self.now += SETTLE_SECONDS
         self.keeper.wake()
 
+    async def until_in_force(self) -> None:
+        """Wait until nothing waits for the policy any more."""
+
+        def is_in_force() -> bool:
+            self.settle()
+            return self.unguarded == frozenset()
+
+        await until(is_in_force)
+
     async def __aenter__(self) -> None:
         self._running = running(self.keeper.work(), self.keeper.watch(POLICIES), self.keeper.watch(BINDINGS))
         await self._running.__aenter__()

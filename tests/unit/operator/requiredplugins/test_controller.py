@@ -67,12 +67,7 @@ async def test_after_a_restart_pods_are_checked_only_where_the_policy_was_broken
     bench = Bench(objects, marks=True, records=(ADVERTISED,))
     bench.waiting.may_end.set()
     async with bench:
-
-        def is_guarded() -> bool:
-            bench.settle()
-            return bench.unguarded == frozenset()
-
-        await until(is_guarded)
+        await bench.until_in_force()
     assert len(bench.waiting.checked_for) == times
 
 
@@ -122,8 +117,7 @@ async def test_while_a_newer_policy_is_refused_what_the_stored_one_guards_stays_
     bench.waiting.may_end.set()
     async with bench:
         await bench.until_written()
-        bench.settle()
-        await until(lambda: bench.unguarded == frozenset())
+        await bench.until_in_force()
         if not was_restarted:
             objects.refuses = True
             bench.keeper.cache.node_devices.put(newer[1])
@@ -148,8 +142,7 @@ async def test_a_default_that_the_api_server_adds_is_not_undone() -> None:
     bench.objects.default = {"aDefaultOfTomorrow": 1}
     async with bench:
         await bench.until_written()
-        bench.settle()
-        await until(lambda: bench.unguarded == frozenset())
+        await bench.until_in_force()
         # each was applied, and replaced once, as others might have added that
         writes = bench.objects.writes
         for _ in range(3):
@@ -165,8 +158,7 @@ async def test_a_name_left_out_is_reported_with_its_reason_and_once_in_the_log(
     bench.keeper.patterns = (GPU,)
     async with bench:
         await bench.until_written()
-        bench.settle()
-        await until(lambda: bench.unguarded == frozenset())
+        await bench.until_in_force()
         assert bench.keeper.unguarded([node_device(NIC, delivery="nri")]) == {NIC: names.Reason.NAME_EXCLUDED}
     [line] = reported(caplog, "resource names are left out")
     assert line.__dict__["resource_names"] == [NIC]

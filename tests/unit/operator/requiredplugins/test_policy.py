@@ -144,8 +144,7 @@ class TestTheShareOfADomain:
         for now in range(0, 40 * 60, 30):
             found = select(records, before=found, now=now)
             numbers.append(domains(found)["good.example"])
-        assert numbers[:5] == [1, 1, 2, 2, 3]
-        assert numbers[-1] == 32
+        assert (numbers[:5], numbers[-1]) == ([1, 1, 2, 2, 3], 32)
 
     def test_where_nothing_has_a_place_yet_they_go_round(self) -> None:
         records = [*JUNK, *of_domain("good.example", 100, 1000), *of_domain("few.example", 3, 2000)]

@@ -27,16 +27,6 @@ pytestmark = virtual_time
 SPARE = "example.com/spare"
 
 
-async def until_in_force(bench: Bench) -> None:
-    """Wait until nothing waits for the policy any more."""
-
-    def is_in_force() -> bool:
-        bench.settle()
-        return bench.unguarded == frozenset()
-
-    await until(is_in_force)
-
-
 async def test_nothing_is_concluded_before_everything_was_read_once() -> None:
     bench = Bench(Objects())
     bench.keeper.cache.pod_devices.is_complete = False
@@ -53,7 +43,7 @@ async def test_a_name_that_no_nodedevice_has_any_more_leaves_with_the_next_poll(
     bench = Bench(Objects(), records=(RECORD, *of_others))
     async with bench:
         await bench.until_written()
-        await until_in_force(bench)
+        await bench.until_in_force()
         for record, left in zip(of_others, ((GPU, SPARE), (GPU,)), strict=True):
             bench.keeper.cache.node_devices.remove(record.key, record.uid)
             await asyncio.sleep(11)
@@ -133,7 +123,7 @@ async def test_records_that_come_in_steps_are_one_round() -> None:
     others = [node_device(node=f"node-{number}", delivery="kubelet") for number in range(1000)]
     bench = Bench(objects, marks=True, records=(ADVERTISED, waiting[0], *others, also, waiting[1]))
     async with bench:
-        await until_in_force(bench)
+        await bench.until_in_force()
         await until(lambda: bench.enqueued == {"node-b", "node-c"})
     assert (bench.waiting.checked_for, objects.writes) == ([], 0)
 
@@ -144,5 +134,5 @@ async def test_a_nodedevice_that_somebody_made_by_hand_says_nothing_of_pods() ->
     bench = Bench(objects, marks=True, records=(replace(ADVERTISED, name="by-hand"), RECORD))
     bench.waiting.may_end.set()
     async with bench:
-        await until_in_force(bench)
+        await bench.until_in_force()
     assert bench.waiting.checked_for == [{GPU}]

@@ -20,6 +20,10 @@ from tests.fakes.operator.cluster_model import ClusterModel
 from tests.fakes.operator.collaborators import NoRequiredPlugins, RecordingQueue, RecordingRecorder, open_fence, running
 from tests.unit.operator.leases.watched import next_poll
 
+# the largest operator takes it from here
+from tests.unit.operator.objects.records import held as held
+
+
 @dataclass
 class Bench:
     """A NodeReconciler around one ClusterModel, whose objects the cache is given one by one or by lists."""

@@ -146,7 +146,7 @@ THERE = made_of(WANT)
 BEFORE = replace(THERE, pod_uid="uid-before")
 ELSEWHERE = replace(BEFORE, node="node-b")
 # of one name, while one is ending
-BOTH = desired_pod_devices("node-a", [publishes(held("gpu-0"), held("gpu-1", pod_uid="uid-b"))])
+BOTH = desired_pod_devices("node-a", [publishes(held("gpu-0"), held("gpu-1", uid="uid-b"))])
 FIRST = made_of(BOTH[0])
 
 

@@ -26,7 +26,7 @@ EVICT: dict[str, Policy] = {GPU: "evict"}
 def held(
     health: str = "Unhealthy", *, is_missing: bool = False, endpoint: str = "Running", **more: Any
 ) -> NodeDeviceRecord:
-    allocation = records.held("gpu-0", "gpu-1", **{"pod_uid": "uid-a", **more})
+    allocation = records.held("gpu-0", "gpu-1", **{"uid": "uid-a", **more})
     devices = {"gpu-0": DeviceRecord(health, "x", is_missing, ()), "gpu-1": DeviceRecord("Healthy", "", False, ())}
     return node_device(devices=devices, allocations=(allocation,), endpoint=endpoint)
 

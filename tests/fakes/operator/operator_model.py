@@ -47,7 +47,7 @@ def node_device(
 
 
 def waits(
-    pod_uid: str, container: str, reason: str, namespace: str = "", name: str = "", message: str = "", **more: bool
+    pod_uid: str, container: str, reason: str, namespace: str = "", name: str = "", message: str = "", **more: Any
 ) -> Waiting:
     """A container that waits, as in a NodeDevice. more: final, not_injected."""
     who: dict[str, Any] = {"namespace": namespace, "name": name, "pod_uid": pod_uid, "container": container}

@@ -4,7 +4,6 @@ import asyncio
 import logging
 import sys
 from collections.abc import Callable, Mapping
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -12,27 +11,23 @@ from msgspec import to_builtins
 from nodedevice_agent.delivery.record_only import RecordOnly
 from nodedevice_agent.devicemanager.records.cordons import Cordon
 from nodedevice_agent.devicemanager.resources.presence import STOP_GRACE_PERIOD_SECONDS
-from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.nodedevice import NodeDeviceSync
 from nodedevice_agent.kube.objects import NodeDeviceObject, OwnedMetadata
 from nodedevice_agent.kube.publisher import Publisher
 from nodedevice_agent.kube.served_resources import StatusMaker
-from nodedevice_api.names import node_device_name
 from nodedevice_api.nodedevice import NodeDeviceStatus
 from nodedevice_common.tasks import FIRST_PAUSE_SECONDS, retried
-from nodedevice_kube.api_errors import Invalid, NotFound, Unavailable
+from nodedevice_kube.api_errors import Invalid, Unavailable
 
 from tests.fakes.background import background
 from tests.fakes.virtual_time import virtual_time
 from tests.unit.node_agent.devicemanager.scenario import Scenario
-from tests.unit.node_agent.kube.one_object import GPU, PATIENCE_SECONDS, FakeCluster, published
+from tests.unit.node_agent.kube.one_object import GPU, NAME, OWNER, PATIENCE_SECONDS, FakeCluster, published
 from tests.unit.node_agent.kube.one_object import cluster as cluster
-from tests.unit.node_agent.kube.status_source import FixedStatus, ManagerOnly
+from tests.unit.node_agent.kube.status_source import FixedStatus, Host, ManagerOnly
 from tests.unit.node_agent.kube.test_contention import RESTORED
 
-NAME = node_device_name("n1", GPU)
-OWNER = {"kind": "Node", "name": "n1"}
 CREATE = ("create", ("n1", "uid"), GPU)
 STATUS = ("status", NAME, 1)
 OWNER_RESTORED = "NodeDevice owner reference restored"
@@ -46,29 +41,6 @@ def an_object(total: int | None, version: int = 10, *owners: dict[str, str], **m
     )
     status = {} if total is None else to_builtins(NodeDeviceStatus(total=total))
     return NodeDeviceObject(metadata=metadata, status=status, **more)
-
-
-class Objects(FakeCluster):
-    """requests: what was written. missing: of how many writes the object is gone when they come."""
-
-    def __init__(self, found: NodeDeviceObject | None) -> None:
-        super().__init__()
-        self.found = found
-        self.requests: list[tuple[Any, ...]] = []
-        self.missing = 0
-
-    async def create_node_device(self, node: tuple[str, str], resource_name: str) -> NodeDeviceObject:
-        self.requests.append(("create", node, resource_name))
-        return await super().create_node_device(node, resource_name)
-
-    async def apply_status(self, name: str, status: dict[str, Any]) -> NodeDeviceObject:
-        self.requests.append(("status", name, status["total"]))
-        if self.missing:
-            self.missing -= 1
-            raise NotFound("writing", "x", "no such object", 404)
-        await super().apply_status(name, status)
-        self.found = an_object(status["total"], 50)
-        return self.found
 
 
 class Visited(FixedStatus):
@@ -133,23 +105,23 @@ async def test_only_what_differs_is_written(
     found: NodeDeviceObject | None, requests: list[tuple[Any, ...]], event: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    objects = Objects(found)
+    objects = FakeCluster(found)
     sync = NodeDeviceSync(Visited(objects), GPU)
     for _ in range(2):
         # the second time all is as it should be
         await sync.visit()
-        assert objects.requests == requests
+        assert objects.writes == requests
     assert [record.message for record in caplog.records] == ([event] if event else [])
 
 
 @pytest.mark.parametrize("is_forgotten", [False, True], ids=["needed", "its plugin is gone"])
 async def test_one_that_is_deleted_a_moment_before_is_created_again_if_it_is_needed(is_forgotten: bool) -> None:
-    objects = Objects(an_object(7))
+    objects = FakeCluster(an_object(7))
     objects.missing = 1
     source = Visited(objects)
     source.is_forgotten = is_forgotten
     await NodeDeviceSync(source, GPU).visit()
-    assert objects.requests == ([STATUS] if is_forgotten else [STATUS, CREATE, STATUS])
+    assert objects.writes == ([STATUS] if is_forgotten else [STATUS, CREATE, STATUS])
 
 
 @pytest.mark.parametrize(
@@ -162,16 +134,16 @@ async def test_one_that_is_deleted_a_moment_before_is_created_again_if_it_is_nee
 async def test_the_uid_of_the_node_is_read_once_unless_an_object_may_have_gone_with_it(
     left: NodeDeviceObject | None,
 ) -> None:
-    objects = Objects(None)
+    objects = FakeCluster(None)
     source = Visited(objects)
     first, second = NodeDeviceSync(source, GPU), NodeDeviceSync(source, GPU)
     await first.visit()
     objects.node = "new"
     owners = []
     for sync, found in ((second, None), (first, left), (NodeDeviceSync(source, GPU), None)):
-        objects.found = found
+        objects.objects = {} if found is None else {NAME: found}
         await sync.visit()
-        owners.append(objects.requests[-2][1][1])
+        owners.append(objects.writes[-2][1][1])
     assert owners == ["uid", "new", "new"]
 
 
@@ -193,13 +165,13 @@ async def test_after_a_start_the_last_status_stays_until_all_is_known(
 ) -> None:
     publisher = Publisher(cast(KubeClient, None), "n1")
     async with asyncio.TaskGroup() as tasks:
-        publisher.start(tasks, cast(PluginHost, SimpleNamespace(manager=scenario.manager, unsaved="")), backend)
+        publisher.start(tasks, Host(scenario), backend)
     publisher.are_pods_known = are_pods_known
     status = publisher.status_maker(GPU, NodeDeviceStatus(), "2026-01-01T00:00:00Z")
     assert (status is not None) is is_written
 
 
-class Registering(Objects):
+class Registering(FakeCluster):
     """While the object is created, its plugin lists another device, and a pod gets it."""
 
     source: Visited
@@ -213,7 +185,7 @@ async def test_the_first_status_has_what_came_while_the_object_was_created() -> 
     objects = Registering(None)
     objects.source = Visited(objects)
     await NodeDeviceSync(objects.source, GPU).visit()
-    assert objects.requests == [CREATE, ("status", NAME, 4)]
+    assert objects.writes == [CREATE, ("status", NAME, 4)]
 
 
 class Interrupted(FixedStatus):
@@ -282,7 +254,7 @@ async def test_cordons_are_those_of_the_object_and_none_without_one() -> None:
 async def test_a_list_is_taken_unless_our_own_write_is_newer(
     version: int, as_of: int, is_taken: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    source = Visited(Objects(an_object(7)))
+    source = Visited(FakeCluster(an_object(7)))
     sync = NodeDeviceSync(source, GPU)
     await sync.visit()
     assert (sync.known_version, source.cordons[-1]) == (50, ("u", set()))
@@ -345,7 +317,7 @@ async def test_a_run_after_a_failure_writes_what_the_one_before_could_not(cluste
 
 @virtual_time
 async def test_what_others_write_beside_ours_asks_for_no_other_status(caplog: pytest.LogCaptureFixture) -> None:
-    source = Visited(Objects(an_object(7)))
+    source = Visited(FakeCluster(an_object(7)))
     sync = NodeDeviceSync(source, GPU)
     async with background(sync.run()):
         await all_is_done()
@@ -365,15 +337,15 @@ async def test_what_others_write_beside_ours_asks_for_no_other_status(caplog: py
 
 async def test_an_edit_is_counted_once_until_it_is_undone(caplog: pytest.LogCaptureFixture) -> None:
     """Also of a status that was there before this agent."""
-    objects = Objects(an_object(1))
+    objects = FakeCluster(an_object(1))
     sync = NodeDeviceSync(Visited(objects), GPU)
     await sync.visit()
     for total in (7, 8):
         sync.updated(an_object(total))
         assert edits(caplog) == 1
-    objects.found = an_object(8)
+    objects.objects[NAME] = an_object(8)
     await sync.visit()
-    assert (objects.requests, edits(caplog)) == ([STATUS], 1)
+    assert (objects.writes, edits(caplog)) == ([STATUS], 1)
     # of before that write
     sync.updated(an_object(9, 49))
     assert edits(caplog) == 1
@@ -382,7 +354,7 @@ async def test_an_edit_is_counted_once_until_it_is_undone(caplog: pytest.LogCapt
 
 
 async def test_what_is_no_edit(caplog: pytest.LogCaptureFixture) -> None:
-    sync = NodeDeviceSync(Visited(Objects(an_object(7))), GPU)
+    sync = NodeDeviceSync(Visited(FakeCluster(an_object(7))), GPU)
     # what there was before the first write
     await sync.visit()
     # the object is new, and then another one
@@ -397,7 +369,7 @@ async def test_writes_of_ours_that_are_seen_late_are_no_edits(
     total: int, is_edit: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Without a response any of them may have been stored; the last few are known."""
-    objects = Objects(an_object(0))
+    objects = FakeCluster(an_object(0))
     source = Visited(objects, 0)
     sync = NodeDeviceSync(source, GPU)
     await sync.visit()

@@ -74,14 +74,14 @@ def test_what_exceeds_the_bounds_is_counted() -> None:
         HeldParts("a", 999_999, "0-999998"),
         HeldParts("a", 1, "9" * 5000),
         HeldParts("a", 1, "0", "~"),
+        HeldParts("a", 0, "x"),
     ],
 )
-def test_invalid_ranges_hold_the_resource_back(entry: HeldParts) -> None:
+def test_invalid_ranges_are_omitted_devices_one_at_least(entry: HeldParts) -> None:
     with pytest.raises(ValueError, match=r"parts|numbers|separator"):
         part_ids([entry], 131_072)
-    ids, omitted = held_ids(AllocationStatus(pod_uid="p", container="c", device_ids=["b"], parts=[entry]))
-    assert ids == ["b"]
-    assert omitted >= 1
+    held = AllocationStatus(pod_uid="p", container="c", device_ids=["b"], omitted=2, parts=[entry])
+    assert held_ids(held) == (["b"], 2 + max(entry.parts, 1))
 
 
 @pytest.mark.parametrize(
@@ -147,11 +147,6 @@ def test_a_note_of_another_form_costs_the_note_and_not_the_cordon() -> None:
     assert observed_spec({"nodeName": [], "resourceName": 7, "cordonedDevices": 7}).cordoned_devices == []
 
 
-@pytest.mark.parametrize("key", ["endpoint", "allocationsOmitted", "parts"])
-def test_a_part_of_another_form_is_left_out(key: str) -> None:
-    assert observed_status({key: "odd", "total": 1}) == NodeDeviceStatus(total=1)
-
-
 @pytest.mark.parametrize(
     ("status", "is_shown_only"),
     [
@@ -177,11 +172,3 @@ def test_which_status_only_shows_what_others_give_out(status: dict[str, object],
 )
 def test_what_is_no_resource_name_is_none(spec: dict[str, object], name: str) -> None:
     assert resource_name_of(observed_spec(spec)) == name
-
-
-def test_parts_that_cannot_be_read_are_omitted_devices_one_at_least() -> None:
-    def allocation(parts: int) -> AllocationStatus:
-        held = HeldParts("p", parts, "x")
-        return AllocationStatus(pod_uid="p", container="c", device_ids=["a"], omitted=2, parts=[held])
-
-    assert [held_ids(allocation(parts)) for parts in (0, 1, 5)] == [(["a"], 3), (["a"], 3), (["a"], 7)]

@@ -1,20 +1,19 @@
 """NodeDevices of names that are gone and unneeded: visited now and then, and watched again before anything is given out."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import pytest
 from nodedevice_agent.delivery.record_only import RecordOnly
-from nodedevice_agent.devicemanager.effects import Publish
+from nodedevice_agent.devicemanager.effects import Effect
 from nodedevice_agent.devicemanager.pods import Container
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_agent.devicemanager.resources.presence import STOP_GRACE_PERIOD_SECONDS
 from nodedevice_agent.kube import publisher as publisher_module
 from nodedevice_agent.kube.client import KubeClient
-from nodedevice_agent.kube.objects import NodeDeviceObject, OwnedMetadata
 from nodedevice_agent.kube.parked import VISIT_SECONDS
 from nodedevice_agent.kube.publisher import Publisher
 from nodedevice_api.names import node_device_name
@@ -22,78 +21,17 @@ from nodedevice_kube.api_errors import Unavailable
 from prometheus_client import generate_latest
 
 from tests.fakes.virtual_time import later, virtual_time
-from tests.unit.node_agent.devicemanager.scenario import Scenario, happen, pod
+from tests.unit.node_agent.devicemanager.scenario import Scenario, happen, pod, published
+from tests.unit.node_agent.kube import status_source
 from tests.unit.node_agent.kube.one_object import FakeCluster
-from tests.unit.node_agent.kube.status_source import ManagerOnly
 from tests.unit.node_agent.kube.test_to_park import LAST, NAMES, gone
 
 # each is visited once in it, and what that shows is done
 A_ROUND = VISIT_SECONDS + 2
 
 
-class Objects(FakeCluster):
-    """Of an API server. requests: verbs and names of lists and watches. open: names of watches that are."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.version = 10
-        self.by_name: dict[str, NodeDeviceObject] = {}
-        self.requests: list[tuple[float, str, str]] = []
-        self.open: set[str] = set()
-        self.is_up = asyncio.Event()
-        self.is_up.set()
-        for name in NAMES:
-            self.write(node_device_name("n1", name))
-
-    def write(self, name: str, **spec: Any) -> None:
-        self.version += 1
-        owners, version = [{"kind": "Node", "name": "n1"}], str(self.version)
-        metadata = OwnedMetadata(name=name, uid=f"uid of {name}", resourceVersion=version, ownerReferences=owners)
-        status = self.by_name[name].status if name in self.by_name else {}
-        self.by_name[name] = NodeDeviceObject(metadata=metadata, spec=spec, status=status)
-
-    async def list(
-        self, kind: type[Any], fields: Mapping[str, str], keep: Any = None
-    ) -> tuple[list[NodeDeviceObject], str]:
-        name = fields["metadata.name"]
-        self.requests.append((asyncio.get_running_loop().time(), "list", name))
-        await self.is_up.wait()
-        if self.fails:
-            raise self.fails
-        return [self.by_name[name]] if name in self.by_name else [], str(self.version)
-
-    async def catch_up(self, kind: type[Any], fields: Mapping[str, str]) -> str:
-        return str(self.version)
-
-    @asynccontextmanager
-    async def watch(
-        self, kind: type[Any], fields: Mapping[str, str], version: str, seconds: int, reading: Any = None
-    ) -> AsyncIterator[AsyncIterator[tuple[str, NodeDeviceObject]]]:
-        name = fields["metadata.name"]
-        self.requests.append((asyncio.get_running_loop().time(), "watch", name))
-        self.open.add(name)
-        try:
-            # nothing comes over it
-            yield self._events_of_watch()
-        finally:
-            self.open.remove(name)
-
-    async def create_node_device(self, node: tuple[str, str], resource_name: str) -> NodeDeviceObject:
-        name = node_device_name(node[0], resource_name)
-        self.write(name)
-        return self.by_name[name]
-
-    async def apply_status(self, name: str, status: dict[str, Any]) -> NodeDeviceObject:
-        self.version += 1
-        self.by_name[name].status = status
-        self.by_name[name].metadata.resourceVersion = str(self.version)
-        return self.by_name[name]
-
-
-class Host(ManagerOnly):
+class Host(status_source.Host):
     """It publishes what changes, and does nothing else."""
-
-    unsaved = ""
 
     def __init__(self, scenario: Scenario, publisher: Publisher) -> None:
         super().__init__(scenario)
@@ -105,17 +43,21 @@ class Host(ManagerOnly):
         """Nothing is ever unsaved."""
 
     def settle(self) -> None:
-        for effect in self.manager.settle(self.now()):
-            if isinstance(effect, Publish):
-                self.publisher.publish(effect.resource_name)
+        self.publish(self.manager.settle(self.now()))
+
+    def publish(self, effects: Iterable[Effect]) -> None:
+        for name in sorted(published(effects)):
+            self.publisher.publish(name)
 
 
 class Node:
-    """A publisher of the objects of that scenario."""
+    """A publisher of the objects of that scenario, which are there."""
 
-    def __init__(self, scenario: Scenario, objects: Objects, tasks: asyncio.TaskGroup) -> None:
-        self.scenario, self.objects, self.group = scenario, objects, tasks
-        self.publisher = Publisher(cast(KubeClient, objects), "n1", clock=asyncio.get_running_loop().time)
+    def __init__(self, scenario: Scenario, tasks: asyncio.TaskGroup) -> None:
+        self.scenario, self.cluster, self.group = scenario, FakeCluster(None), tasks
+        for name in NAMES:
+            self.cluster.write(node_device_name("n1", name))
+        self.publisher = Publisher(cast(KubeClient, self.cluster), "n1", clock=asyncio.get_running_loop().time)
         self.publisher.are_pods_known = True
         self.host = Host(scenario, self.publisher)
         self.tasks: list[asyncio.Task[Any]] = []
@@ -128,9 +70,7 @@ class Node:
 
     def happens(self, event: str, *args: Any) -> None:
         """Any event of the manager by its name, whose effects are published."""
-        for effect in happen(self.scenario.manager, event, *args, now=self.host.now()):
-            if isinstance(effect, Publish):
-                self.publisher.publish(effect.resource_name)
+        self.host.publish(happen(self.scenario.manager, event, *args, now=self.host.now()))
 
     def serve(self, name: str) -> None:
         """Its plugin is back, with a device."""
@@ -138,17 +78,17 @@ class Node:
         self.happens("listed", name, 99, accept([Device("d0")]))
 
     def requests_of(self, name: str) -> list[str]:
-        return [verb for _, verb, of in self.objects.requests if of == node_device_name("n1", name)]
+        return [verb for verb, of in self.cluster.reads if of == node_device_name("n1", name)]
 
     def is_watched(self, name: str) -> bool:
-        return node_device_name("n1", name) in self.objects.open
+        return node_device_name("n1", name) in self.cluster.open
 
 
 @asynccontextmanager
 async def watching() -> AsyncIterator[Node]:
     """Whose names are gone; their objects are all watched still."""
     async with asyncio.TaskGroup() as tasks:
-        made = Node(gone(waits_for_cordons=True), Objects(), tasks)
+        made = Node(gone(waits_for_cordons=True), tasks)
         await later(5)
         assert all(made.is_watched(name) for name in NAMES)
         yield made
@@ -162,7 +102,7 @@ async def node() -> AsyncIterator[Node]:
     async with watching() as made:
         made.publisher.park()
         await later(1)
-        made.objects.requests.clear()
+        made.cluster.reads.clear()
         yield made
 
 
@@ -196,12 +136,12 @@ async def test_parked_ones_count_among_those_of_which_there_are_only_so_many(mon
     monkeypatch.setattr(publisher_module, "MAX_NAMES", len(NAMES))
     new = "example.com/new"
     async with node() as made:
-        made.objects.write(node_device_name("n1", new))
+        made.cluster.write(node_device_name("n1", new))
         made.happens("connected", new, 99, PluginOptions())
         await asyncio.sleep(STOP_GRACE_PERIOD_SECONDS)
         made.happens("tick")
         assert not made.is_watched(new)
-        del made.objects.by_name[node_device_name("n1", LAST)]
+        del made.cluster.objects[node_device_name("n1", LAST)]
         await asyncio.sleep(A_ROUND)
         assert made.is_watched(new)
 
@@ -210,19 +150,18 @@ async def test_parked_ones_count_among_those_of_which_there_are_only_so_many(mon
 async def test_visits_undo_edits_write_changes_and_notice_deletions() -> None:
     async with node() as made:
         name = node_device_name("n1", LAST)
-        status = made.objects.by_name[name].status
-        made.objects.write(name)
-        made.objects.by_name[name].status = {**status, "total": 17}
+        status = made.cluster.objects[name].status
+        made.cluster.write(name, {**status, "total": 17})
         await asyncio.sleep(A_ROUND)
-        assert made.objects.by_name[name].status == status
+        assert made.cluster.objects[name].status == status
         await asyncio.sleep(STOP_GRACE_PERIOD_SECONDS)
         made.happens("tick")
         await asyncio.sleep(A_ROUND)
-        conditions = made.objects.by_name[name].status["conditions"]
+        conditions = made.cluster.objects[name].status["conditions"]
         (registered,) = (each for each in conditions if each["type"] == "Registered")
         assert registered["reason"] == "EndpointGone"
         assert not made.is_watched(LAST)
-        del made.objects.by_name[name]
+        del made.cluster.objects[name]
         await asyncio.sleep(A_ROUND)
         assert LAST not in made.scenario.manager.resources
 
@@ -233,14 +172,14 @@ async def test_cordons_from_before_its_plugin_came_back_are_known_before_anythin
     cordoned: list[dict[str, str]],
 ) -> None:
     async with node() as made:
-        made.objects.write(node_device_name("n1", LAST), cordonedDevices=cordoned)
-        made.objects.is_up.clear()
+        made.cluster.write(node_device_name("n1", LAST), cordonedDevices=cordoned)
+        made.cluster.is_up.clear()
         made.serve(LAST)
         made.happens("pod_events.seen", pod("u", Container("c", limits={LAST: 1})))
         await asyncio.sleep(1)
         assert made.requests_of(LAST) == ["list"]
         assert made.scenario.manager.allocator.in_progress == {}
-        made.objects.is_up.set()
+        made.cluster.is_up.set()
         await asyncio.sleep(1)
         assert made.is_watched(LAST)
         assert ("u" in made.scenario.manager.allocator.in_progress) is not bool(cordoned)
@@ -249,11 +188,11 @@ async def test_cordons_from_before_its_plugin_came_back_are_known_before_anythin
 @virtual_time
 async def test_a_cordon_on_it_is_known_at_the_first_visit_that_is_answered_and_then_it_is_watched() -> None:
     async with node() as made:
-        made.objects.fails = Unavailable("listing", "x", "no answer")
-        made.objects.write(node_device_name("n1", LAST), cordonedDevices=[{"id": "d0", "reason": "broken"}])
+        made.cluster.list_fails = Unavailable("listing", "x", "no answer")
+        made.cluster.write(node_device_name("n1", LAST), cordonedDevices=[{"id": "d0", "reason": "broken"}])
         await asyncio.sleep(3 * A_ROUND)
         assert made.publisher.is_parked(LAST)
-        made.objects.fails = None
+        made.cluster.list_fails = None
         await asyncio.sleep(A_ROUND)
         assert made.scenario.manager.resources[LAST].use.cordons == {"d0"}
         made.publisher.park()

@@ -102,14 +102,15 @@ async def test_nothing_is_asked_where_there_is_a_checkpoint() -> None:
 async def test_all_that_an_object_says_is_recovered() -> None:
     """The NUMA nodes, too: of whole devices, of parts by those of their parents, and of a part by its own if it has some."""
     devices = [{"id": f"{name}", "numaNodes": [node]} for name, node in (("d0", 0), ("a", 1), ("a-2", 2))]
-    of_parts = {"podUID": "v", "container": "c", "parts": [{"parent": "a", "parts": 2, "numbers": "1-2"}]}
+    parts = [{"parent": "a", "parts": 3, "numbers": "1-2,5"}, {"parent": "b", "parts": 1, "numbers": "7"}]
+    of_parts = {"podUID": "v", "container": "c", "parts": parts}
     status = {"devices": devices, "allocations": [HELD, of_parts], "rememberedCordons": [{"id": "d0"}, {"id": "d1"}]}
     body = an_object(GPU, **status)
     body["spec"]["cordonedDevices"] = [{"id": "d0", "reason": "fan", "by": "alice"}]
     found = await recover_checkpoint(LostCheckpoint(body, an_object(NIC)), "n1")
     assert [*found.allocations] == [
         Allocation("u", "c", GPU, {0: ("d0",)}, None, since=1_767_614_400),
-        Allocation("v", "c", GPU, {1: ("a-1",), 2: ("a-2",)}, None),
+        Allocation("v", "c", GPU, {-1: ("b-7",), 1: ("a-1", "a-5"), 2: ("a-2",)}, None),
     ]
     # also that it has none
     assert found.registered == {GPU: (), NIC: ()}

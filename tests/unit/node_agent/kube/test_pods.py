@@ -271,26 +271,15 @@ async def test_a_device_of_two_pods_is_recovered_for_the_first(caplog: pytest.Lo
         ({"allocationsOmitted": 2}, True),
         ({"ids": 7}, True),
         ({"allocationsOmitted": 7, "ids": 7}, True),
+        ({"parts": [{"parent": "a", "parts": 1, "numbers": "0-999999"}]}, True),
     ],
 )
 async def test_a_resource_is_held_back_of_which_a_status_omits_allocations(
-    more: dict[str, int], is_held_back: bool
+    more: dict[str, Any], is_held_back: bool
 ) -> None:
-    entry = {"podUID": "u", "container": "c", "deviceIDs": ["d0"], "deviceIDsOmitted": more.pop("ids", 0)}
+    counts = {"deviceIDsOmitted": more.pop("ids", 0), "parts": more.pop("parts", [])}
+    entry = {"podUID": "u", "container": "c", "deviceIDs": ["d0"], **counts}
     body = an_object(GPU, allocations=[entry], **more)
     found = await recover_checkpoint(LostCheckpoint(body, {"metadata": {"name": "b"}, "status": body["status"]}), "n")
     assert found.possible_holders == ({GPU: ("",)} if is_held_back else {})
     assert [a.device_ids for a in found.allocations] == [("d0",)]
-
-
-async def test_parts_are_recovered_by_their_numbers() -> None:
-    parts = [{"parent": "a", "parts": 3, "numbers": "0-1,5"}, {"parent": "b", "parts": 1, "numbers": "7"}]
-    entry = {"podUID": "u", "container": "c", "parts": parts}
-    (found,) = (await recovered(devices=[{"id": "a", "numaNodes": [1]}], allocations=[entry])).allocations
-    assert found.ids_by_numa == {-1: ("b-7",), 1: ("a-0", "a-1", "a-5")}
-
-
-async def test_parts_that_cannot_be_read_hold_the_resource_back() -> None:
-    parts = [{"parent": "a", "parts": 1, "numbers": "0-999999"}]
-    found = await recovered(allocations=[{"podUID": "u", "container": "c", "parts": parts}])
-    assert (found.allocations, found.possible_holders) == ((), {GPU: ("",)})

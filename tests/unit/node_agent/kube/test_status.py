@@ -2,13 +2,12 @@
 
 import pytest
 from nodedevice_agent.devicemanager.records.allocations import MAX_SINCE
-from nodedevice_agent.devicemanager.resources.devices import Device
 from nodedevice_agent.devicemanager.snapshot import snapshot
 from nodedevice_agent.kube.observed import observed_status
 from nodedevice_agent.kube.status import is_bulk, is_loss, owned
 from nodedevice_api.names import Condition
 
-from tests.unit.node_agent.devicemanager.scenario import GPU, Scenario, device_ids, pod, status_of
+from tests.unit.node_agent.devicemanager.scenario import GPU, Scenario, pod, status_of
 from tests.unit.node_agent.kube import crd_rules
 from tests.unit.node_agent.kube.shown_status import MONDAY, TUESDAY, Json, status
 
@@ -108,14 +107,6 @@ SUNDAY_NOON = 1_767_528_000
 
 
 class TestSince:
-    def test_equal_state_gives_an_equal_status(self) -> None:
-        scenario = Scenario.with_plugin([*device_ids(4), Device("sick", healthy=False)], waits_for_runtime=True)
-        scenario.run(pod("p", gpu=1), pod("q", gpu=1), pod("r", gpu=9))
-        scenario.gone("q")
-        scenario.cordon(GPU, ["d1"])
-        first = status(scenario)
-        assert status(scenario, first, TUESDAY) == first
-
     def test_a_restart_gives_an_equal_status(self) -> None:
         scenario = Scenario.with_plugin(4)
         pods = [pod("p", gpu=1), pod("q", gpu=9)]

@@ -26,10 +26,7 @@ from nodedevice_api.nodedevice import (
     NodeDeviceStatus,
 )
 from nodedevice_api.parts import Advertise, Choice, PartRules, Placement, PodPlacement, part_id
-from nodedevice_common.api_connections import Request
 
-from tests.fakes import api_answers
-from tests.fakes.api_answers import Answer
 from tests.unit import golden
 from tests.unit.node_agent.devicemanager.scenario import (
     GPU,
@@ -43,6 +40,7 @@ from tests.unit.node_agent.devicemanager.scenario import (
 from tests.unit.node_agent.kube import crd_rules
 from tests.unit.node_agent.kube.shown_status import MONDAY, TUESDAY, Json
 from tests.unit.node_agent.kube.shown_status import status as shown
+from tests.unit.node_agent.kube.test_requests import Server as Server
 
 FOLDER: Final = Path(__file__).parent / "wire"
 NOON: Final = "2026-01-01T12:00:00Z"
@@ -277,25 +275,15 @@ CASES: Final[dict[str, Callable[[], Json]]] = {
 }
 
 
-class Server(api_answers.Server):
-    """Keeps the last body."""
-
-    body = b""
-
-    def answer(self, request: Request) -> Answer:
-        self.body = request.body or b""
-        return Answer(b'{"metadata":{"name":"n"}}')
-
-
 @pytest.mark.parametrize("case", CASES)
 async def test_of_a_status(cluster: KubeClient, server: Server, case: str) -> None:
     await cluster.apply_status(names.node_device_name("node-a", GPU), CASES[case]())
-    golden.check(FOLDER, case, server.body)
+    golden.check(FOLDER, case, server.asked[-1].body or b"")
 
 
 async def test_of_a_new_object(cluster: KubeClient, server: Server) -> None:
     await cluster.create_node_device(("node-a", "uid-of-the-node"), GPU)
-    golden.check(FOLDER, "new-object", server.body)
+    golden.check(FOLDER, "new-object", server.asked[-1].body or b"")
 
 
 def test_every_field_of_a_status_is_in_some_file() -> None:

@@ -14,12 +14,10 @@ from nodedevice_agent.kube.informer import Watches
 from nodedevice_api.nodedevice import NodeDeviceStatus
 
 from tests.fakes.virtual_time import later
-from tests.unit.node_agent.dra.published import DRIVER, NODE, FakeHeld, Json, published
+from tests.unit.node_agent.dra.published import KEY, NAME, NODE, FakeHeld, Json, published
 from tests.unit.node_agent.kube.shown_status import MONDAY
 
 FILE_NAME: Final = "dra-pools.json"
-NAME: Final = f"{DRIVER}/devices"
-KEY: Final = (DRIVER, NODE)
 
 
 class Api:

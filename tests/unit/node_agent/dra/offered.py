@@ -11,12 +11,9 @@ from nodedevice_agent.dra.status import Offered, conditions, snapshot, with_time
 from nodedevice_agent.kube.status import node_device_status
 from nodedevice_api.nodedevice import AllocationStatus, NodeDeviceStatus
 
-from tests.unit.node_agent.dra.published import DRIVER, NODE, Json, a_slice, device, pools_of
+from tests.unit.node_agent.dra.published import KEY, NAME, Json, a_slice, device, pools_of
 from tests.unit.node_agent.kube import crd_rules
 from tests.unit.node_agent.kube.shown_status import MAX_OBJECT_BYTES, MONDAY
-
-KEY = (DRIVER, NODE)
-NAME = f"{DRIVER}/devices"
 
 
 def tainted(name: str, effect: str) -> Json:

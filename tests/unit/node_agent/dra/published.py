@@ -14,6 +14,9 @@ from nodedevice_common.decoding import decode
 
 NODE: Final = "node-a"
 DRIVER: Final = "gpu.example.com"
+KEY: Final = (DRIVER, NODE)
+# by which a pool with the node's name is shown
+NAME: Final = f"{DRIVER}/devices"
 Json = dict[str, Any]
 
 

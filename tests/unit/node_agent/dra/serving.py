@@ -8,11 +8,9 @@ from nodedevice_agent.dra.served import ServedByDrivers
 from nodedevice_api.names import Condition
 from nodedevice_api.nodedevice import ConditionStatus, NodeDeviceStatus
 
-from tests.unit.node_agent.dra.published import DRIVER, NODE, FakeHeld, a_slice
+from tests.unit.node_agent.dra.published import NAME, NODE, FakeHeld, a_slice
 from tests.unit.node_agent.kube.shown_status import MONDAY
 
-KEY: Final = (DRIVER, NODE)
-NAME: Final = f"{DRIVER}/devices"
 SEEN: Final = NodeDeviceStatus(total=0)
 
 

@@ -14,19 +14,12 @@ from tests.fakes.background import background
 from tests.fakes.kubelet_answers import KubeletAnswers, read_at_once
 from tests.fakes.virtual_time import later, virtual_time
 from tests.unit.node_agent.dra.claimed import pod, row
-from tests.unit.node_agent.dra.observed import FILE_NAME, NAME, Api
-from tests.unit.node_agent.dra.published import DRIVER, NODE, published
+from tests.unit.node_agent.dra.observed import FILE_NAME, Api
+from tests.unit.node_agent.dra.published import NAME, NODE, published
+from tests.unit.node_agent.dra.test_claim import body, device
 from tests.unit.node_agent.kube.shown_status import MONDAY
 
 pytestmark = virtual_time
-
-
-def a_claim() -> ResourceClaimObject:
-    result = {"driver": DRIVER, "pool": NODE, "device": "gpu-0", "consumedCapacity": {"memory": "4Gi"}}
-    metadata = {"name": "claim", "namespace": "default", "uid": "claim-uid"}
-    return convert(
-        {"metadata": metadata, "status": {"allocation": {"devices": {"results": [result]}}}}, ResourceClaimObject
-    )
 
 
 async def test_a_device_is_shown_with_who_has_it_by_what_claim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,7 +28,8 @@ async def test_a_device_is_shown_with_who_has_it_by_what_claim(tmp_path: Path, m
     kubelet.write()
     kubelet.claim_rows = (row("p", pool=NODE),)
     api.slices["s"] = published("s", ["gpu-0", "gpu-1"])
-    api.claims["default", "claim"] = a_claim()
+    held = device(pool=NODE, consumedCapacity={"memory": "4Gi"})
+    api.claims["default", "claim"] = convert(body(held), ResourceClaimObject)
     reader = kubelet.reader()
     found = Observation(cast(Watches, api), NODE, reader, changed.append, [], tmp_path / FILE_NAME)
     found.holders.pods_synced([pod("p", "claim")])

@@ -13,8 +13,8 @@ from nodedevice_kube.api_errors import ApiError, Forbidden, Invalid, Unauthorize
 
 from tests.fakes.log_lines import log_lines
 from tests.fakes.virtual_time import later, virtual_time
-from tests.unit.node_agent.dra.observed import KEY, NAME, Node
-from tests.unit.node_agent.dra.published import DRIVER, NODE, device, published, row
+from tests.unit.node_agent.dra.observed import Node
+from tests.unit.node_agent.dra.published import DRIVER, KEY, NAME, NODE, device, published, row
 
 pytestmark = virtual_time
 

@@ -12,8 +12,8 @@ from nodedevice_kube.api_errors import Forbidden
 
 from tests.fakes.log_lines import log_lines
 from tests.fakes.virtual_time import later, virtual_time
-from tests.unit.node_agent.dra.observed import FILE_NAME, KEY, NAME, Node
-from tests.unit.node_agent.dra.published import DRIVER, NODE, row
+from tests.unit.node_agent.dra.observed import FILE_NAME, Node
+from tests.unit.node_agent.dra.published import DRIVER, KEY, NAME, NODE, row
 
 pytestmark = virtual_time
 
@@ -140,32 +140,22 @@ async def test_pools_end_where_drivers_are_no_more_observed(tmp_path: Path, capl
     assert not caplog.records
 
 
-async def test_names_are_stored_once_the_disk_has_room_again(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    await node.put("s", "a")
+async def test_a_disk_without_room_is_logged_once_and_names_are_stored_when_it_has_some(
+    node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(observer, "replace_durably", full)
-        async with node.running():
-            await later(0.5)
-        # a run after a failure of another part
-        async with node.running():
-            await later(0.5)
-    assert not node.file.exists()
+        # the second one is a run after a failure of another part
+        for pool in ("one", "other"):
+            async with node.running():
+                await node.put(pool, "b", pool=pool)
+                await later(2 * observer.STORE_SECONDS)
+                assert node.devices((DRIVER, pool)) == ["b"]
+    fields = {"path": str(node.file), "error": "No space left on device"}
+    assert log_lines(caplog.records) == [("ERROR", "cannot keep the names of pools", fields)]
     async with node.running():
         await later(observer.STORE_SECONDS)
     assert known_names(node.file) == node.served.names
-
-
-async def test_a_disk_without_room_is_logged_once(
-    node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(observer, "replace_durably", full)
-    await node.put("s", "a")
-    async with node.running():
-        await node.put("t", "b", pool="other")
-        await later(2 * observer.STORE_SECONDS)
-        assert node.devices((DRIVER, "other")) == ["b"]
-    fields = {"path": str(node.file), "error": "No space left on device"}
-    assert log_lines(caplog.records) == [("ERROR", "cannot keep the names of pools", fields)]
 
 
 @pytest.mark.parametrize(

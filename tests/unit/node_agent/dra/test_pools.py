@@ -7,9 +7,7 @@ from nodedevice_agent.dra import pools
 from nodedevice_agent.dra.devices import Device
 from nodedevice_agent.dra.pools import Pool, Pools
 
-from tests.unit.node_agent.dra.published import DRIVER, NODE, Json, a_slice, device, pools_of
-
-KEY = (DRIVER, NODE)
+from tests.unit.node_agent.dra.published import DRIVER, KEY, NODE, Json, a_slice, device, pools_of
 
 
 def pool_of(found: Pools, key: tuple[str, str] = KEY) -> Pool:

@@ -9,8 +9,8 @@ from nodedevice_api.names import Condition, Reason
 from nodedevice_api.nodedevice import NodeDeviceStatus
 from prometheus_client import REGISTRY
 
-from tests.unit.node_agent.dra.published import DRIVER, NODE, row
-from tests.unit.node_agent.dra.serving import KEY, NAME, Node
+from tests.unit.node_agent.dra.published import DRIVER, KEY, NAME, NODE, row
+from tests.unit.node_agent.dra.serving import Node
 from tests.unit.node_agent.kube.shown_status import MONDAY
 
 

@@ -5,8 +5,8 @@ from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_api.names import Reason
 from nodedevice_api.nodedevice import NodeDeviceStatus
 
-from tests.unit.node_agent.dra.published import DRIVER, NODE, row
-from tests.unit.node_agent.dra.serving import KEY, NAME, Node
+from tests.unit.node_agent.dra.published import DRIVER, KEY, NAME, NODE, row
+from tests.unit.node_agent.dra.serving import Node
 
 
 def test_a_name_that_others_give_out_is_no_pools() -> None:

@@ -1,6 +1,7 @@
 """What held devices are, the scopes of built-in plugins and the device files of answers survive, and never make a file corrupt.
 
-checkpoints/agent-without-identities.json is of an agent that kept none of these; agents of that kind ignore what they do not know.
+checkpoints/agent-without-identities.json is of an agent that kept none of these, and only the reasons of cordons; agents of that
+kind ignore what they do not know.
 """
 
 import json
@@ -15,9 +16,10 @@ from nodedevice_agent.checkpoint.format import decode, encode
 from nodedevice_agent.checkpoint.journal import encode_change, replayed
 from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint, JournalMark
+from nodedevice_agent.devicemanager.records.cordons import Cordon, Cordons
 from nodedevice_agent.identity import Identity
 
-from tests.unit.node_agent.checkpoint.samples import GPU, START, base, entry, line, sample
+from tests.unit.node_agent.checkpoint.samples import GPU, START, base, line, sample
 
 TTY = "example.com/tty"
 STICK = Identity(("c188:0", "usb 0403:6001 A9", "/devices/pci0000:00/1-1"))
@@ -89,6 +91,10 @@ def test_a_file_of_an_older_agent() -> None:
     assert shown == [(("d0",), 1_767_614_400, ()), (("d1", "d2"), 0, ())]
     assert (found.identities, found.scopes) == ({}, {})
     assert found.part_sizes == {GPU: {"d0": "1Gi"}}
+    assert found.cordons == {
+        GPU: Cordons("uid-nd", {"d3": Cordon("fan")}, {"d2": Cordon()}),
+        "example.com/nic": Cordons("uid-ne", {"*": Cordon("loose cable")}),
+    }
     assert encode(found) == text
 
 
@@ -183,25 +189,6 @@ def test_files_are_read_in_order() -> None:
 # -- the journal
 
 
-@pytest.mark.parametrize(
-    "after",
-    [
-        pytest.param(structs.replace(FULL, identities={TTY: {"t0": SHARED}}), id="another identity"),
-        pytest.param(structs.replace(FULL, identities={}), id="no identity"),
-        pytest.param(structs.replace(FULL, scopes={TTY: "generic"}), id="a scope less"),
-        pytest.param(structs.replace(FULL, scopes={}), id="no scope"),
-        pytest.param(structs.replace(FULL, allocations=(held("t0"), FULL.allocations[1])), id="no files"),
-        pytest.param(structs.replace(FULL, allocations=(held("t0", files=FILES[1:]), FULL.allocations[1])), id="files"),
-    ],
-)
-def test_each_alone_is_a_line(after: Checkpoint) -> None:
-    change = encode_change(FULL, after, JournalMark("ours", START.sequence + 1))
-    assert change is not None
-    found = replayed(base(FULL), change)
-    assert sorted(map(repr, found.allocations)) == sorted(map(repr, after.allocations))
-    assert (found.identities, found.scopes) == (after.identities, after.scopes)
-
-
 @given(CHECKPOINTS, CHECKPOINTS)
 def test_an_older_agent_reads_the_line_as_it_would_have_written_it(before: Checkpoint, after: Checkpoint) -> None:
     """Or it is a line of nothing, where an older agent would have written none."""
@@ -211,20 +198,3 @@ def test_an_older_agent_reads_the_line_as_it_would_have_written_it(before: Check
         older.pop(name, None)
     found = replayed(base(without_new_fields(before)), line(**older))
     assert sorted(map(repr, found.allocations)) == sorted(map(repr, without_new_fields(after).allocations))
-
-
-@pytest.mark.parametrize(
-    ("fields", "files"),
-    [
-        pytest.param({}, (), id="of an agent that did not keep them"),
-        pytest.param({"Files": [[ONE]]}, (("/dev/ttyUSB0", "c188:0"),), id="files"),
-        pytest.param({"Files": None, "Identities": 7, "Scopes": [1]}, (), id="of the wrong kind"),
-        pytest.param({"Files": [[ONE], [ONE]]}, (), id="too many"),
-        pytest.param({"Files": [[["/dev/ttyUSB0"]]]}, (), id="no number"),
-    ],
-)
-def test_an_invalid_field_of_a_line_costs_no_allocation(fields: dict[str, Any], files: tuple[Any, ...]) -> None:
-    found = replayed(base(FULL), line(PodDeviceEntries=[entry("uid-c", {"-1": ["t2"]}, ResourceName=TTY)], **fields))
-    assert [(a.device_ids, a.files) for a in found.allocations] == [(("t0",), FILES), (("t1",), ()), (("t2",), files)]
-    assert found.scopes == ({} if "Scopes" in fields else FULL.scopes)
-    assert found.identities == ({} if "Identities" in fields else FULL.identities)

@@ -180,13 +180,6 @@ def test_nothing_differs_where_nothing_changed(state: Checkpoint) -> None:
     assert encode_change(state, structs.replace(state, allocations=tuple(reversed(state.allocations))), START) is None
 
 
-@pytest.mark.parametrize("after", [held("uid-b", "d0"), held("uid-a", "d0", since=NOON)], ids=["a pod", "a since"])
-def test_another_pod_or_since_of_a_device_is_one_line(after: Allocation) -> None:
-    before = Checkpoint((held("uid-a", "d0"),))
-    (line,), _ = journal_of([before, Checkpoint((after,))])
-    assert replayed(base(before), line).allocations == (after,)
-
-
 @pytest.mark.parametrize(
     ("journal", "message"),
     [
@@ -234,23 +227,29 @@ def test_journals_without_a_change(journal: bytes) -> None:
     assert replayed(before, journal) == before
 
 
+TTY = ("/dev/ttyUSB0", "c188:0")
+
+
 @pytest.mark.parametrize(
-    ("fields", "read"),
+    ("fields", "since", "files"),
     [
-        pytest.param({"Since": [NOON]}, NOON, id="since then"),
-        pytest.param({}, 0, id="of an agent that did not keep it"),
-        pytest.param({"Since": [NOON], "Later": [{}]}, NOON, id="beside a field of a later agent"),
-        pytest.param({"Since": None}, 0, id="null"),
-        pytest.param({"Since": ["x"]}, 0, id="a text"),
-        pytest.param({"Since": [NOON, NOON]}, 0, id="too many"),
-        pytest.param({"Since": {}}, 0, id="an object"),
+        pytest.param({"Since": [NOON], "Files": [[[*TTY]]]}, NOON, (TTY,), id="both"),
+        pytest.param({}, 0, (), id="of an agent that did not keep them"),
+        pytest.param({"Since": [NOON], "Later": [{}]}, NOON, (), id="beside a field of a later agent"),
+        pytest.param({"Since": None, "Files": None, "Identities": 7, "Scopes": [1]}, 0, (), id="of the wrong kind"),
+        pytest.param({"Since": ["x"], "Files": [[[TTY[0]]]]}, 0, (), id="a text, and no number"),
+        pytest.param({"Since": [NOON, NOON], "Files": [[[*TTY]], [[*TTY]]]}, 0, (), id="too many"),
+        pytest.param({"Since": {}, "Files": {}}, 0, (), id="objects"),
     ],
 )
-def test_an_invalid_since_costs_no_allocation(fields: dict[str, Any], read: int) -> None:
-    journal = line(PodDeviceEntries=[entry("uid-b", {"-1": ["d1"]})], **fields)
-    first, second = replayed(base(Checkpoint((held("uid-a", "d0", since=NOON - 1),))), journal).allocations
-    assert (first.pod_uid, first.device_ids, first.since) == ("uid-a", ("d0",), NOON - 1)
-    assert (second.pod_uid, second.device_ids, second.since) == ("uid-b", ("d1",), read)
+def test_an_invalid_field_of_a_line_costs_no_allocation(fields: dict[str, Any], since: int, files: Any) -> None:
+    one, known = held("uid-a", "d0", since=NOON - 1, files=(("/dev/a", "c1:3"),)), {"d0": Identity(("c1:3",))}
+    before = Checkpoint((one,), identities={GPU: known}, scopes={GPU: "nvml"})
+    found = replayed(base(before), line(PodDeviceEntries=[entry("uid-b", {"-1": ["d1"]})], **fields))
+    assert found.allocations == (one, held("uid-b", "d1", response=b"", since=since, files=files))
+    is_replaced = "Scopes" in fields
+    assert found.scopes == ({} if is_replaced else before.scopes)
+    assert found.identities == ({} if is_replaced else before.identities)
 
 
 def test_a_journal_beside_a_checkpoint_that_knows_of_none() -> None:

@@ -214,15 +214,6 @@ class TestSaving:
         assert 2 < len(wholes) < 20
         assert store.journal.stat().st_size == 1000
 
-    def test_a_line_that_just_fills_the_journal_is_one(self, store: OpenStore, monkeypatch: pytest.MonkeyPatch) -> None:
-        # the second line is as long as the first
-        store.save_each(2, 3)
-        used = len(store.journal.read_bytes().rstrip(b"\0"))
-        monkeypatch.setattr(checkpoint_writer, "JOURNAL_BYTES", 2 * used)
-        store.save(state(2))
-        assert (store.alone(), store.read()) == (2, 2)
-        assert len(store.journal.read_bytes().rstrip(b"\0")) == 2 * used
-
     def test_a_line_bigger_than_any_journal(self, store: OpenStore) -> None:
         store.save(state(0))
         big = Allocation("uid-0", "main", GPU, {-1: ("d0",)}, bytes(checkpoint_writer.JOURNAL_BYTES))

@@ -192,13 +192,6 @@ class TestLines:
         assert begun.holder() == "uid-49"
         assert len(lines) == 2
 
-    async def test_close_leaves_the_whole_file_and_no_journal(self, begun: Saving) -> None:
-        await begun.save(held_by("uid-b"))
-        assert begun.holder_alone() == "uid-a"
-        await begun.close()
-        assert begun.holder_alone() == "uid-b"
-        assert begun.names() == [FILE_NAME]
-
 
 def test_a_new_journal_is_in_its_directory_after_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An allocation whose line is on disk in a file without a name would be lost."""

@@ -12,7 +12,7 @@ from msgspec import structs, to_builtins
 from nodedevice_agent.devicemanager.container_edits import AllocateResponse, ContainerEdits, ContainerMount, DeviceFile
 from nodedevice_agent.devicemanager.effects import CallAllocate, CallPreferred, Effect, Publish, SaveCheckpoint
 from nodedevice_agent.devicemanager.manager import DeviceManager
-from nodedevice_agent.devicemanager.pods import Container, ContainerKind, Pod
+from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.devicemanager.records.cordons import Cordon
@@ -23,8 +23,14 @@ from nodedevice_agent.kube.observed import observed_status
 from nodedevice_agent.kube.status import node_device_status
 from nodedevice_api.parts import PartRules, Placement, part_id
 
-GPU = "example.com/gpu"
-NIC = "example.com/nic"
+from tests.unit.node_agent.devicemanager.pods import GPU as GPU
+from tests.unit.node_agent.devicemanager.pods import NIC as NIC
+from tests.unit.node_agent.devicemanager.pods import app as app
+from tests.unit.node_agent.devicemanager.pods import container as container
+from tests.unit.node_agent.devicemanager.pods import init as init
+from tests.unit.node_agent.devicemanager.pods import pod as pod
+from tests.unit.node_agent.devicemanager.pods import sidecar as sidecar
+
 # so many, or these, or a whole list; plain IDs are healthy devices without NUMA nodes
 Devices = int | Iterable[str | Device] | ListedDevices
 SAME = PartRules(Placement.SAME_PARENT)
@@ -33,24 +39,6 @@ SICK, WELL = False, True
 WITH_PREFERENCES = PluginOptions(get_preferred_allocation_available=True)
 # how the API says that a pod is over
 ENDS = ("gone", "over", "not in the list")
-
-
-def container(name: str = "main", kind: ContainerKind = ContainerKind.APP, gpu: int = 0, nic: int = 0) -> Container:
-    """A container that requests so many of each; 0 is left out, as in decoded limits."""
-    limits = {GPU: gpu, NIC: nic}
-    return Container(name, kind, {name: count for name, count in limits.items() if count})
-
-
-def app(name: str, gpu: int = 1, nic: int = 0) -> Container:
-    return container(name, gpu=gpu, nic=nic)
-
-
-def init(name: str, gpu: int = 1, nic: int = 0) -> Container:
-    return container(name, ContainerKind.INIT, gpu, nic)
-
-
-def sidecar(name: str, gpu: int = 1, nic: int = 0) -> Container:
-    return container(name, ContainerKind.SIDECAR, gpu, nic)
 
 
 def response(octets: bytes) -> AllocateResponse:
@@ -77,11 +65,6 @@ def with_edits(checkpoint: Checkpoint) -> Checkpoint:
             structs.replace(a, edits=response(a.response).edits) if a.response else a for a in allocations
         ),
     )
-
-
-def pod(uid: str, *containers: Container, gpu: int = 0, nic: int = 0, **state: Any) -> Pod:
-    """A pod named like its UID; with one container `main` unless some are given."""
-    return Pod(uid, "default", uid, containers or (container(gpu=gpu, nic=nic),), **state)
 
 
 def parts(rules: PartRules | None = None, /, **sizes: int) -> ListedDevices:

@@ -115,12 +115,6 @@ class TestAllocateFails:
 class TestBackoff:
     """A pod whose plugin failed is retried when its backoff is over, whatever happens to other pods."""
 
-    def failed(self, devices: int = 2) -> RuntimeScenario:
-        scenario = RuntimeScenario.with_plugin(devices)
-        (call,) = calls(scenario.see(pod("q", gpu=1)))
-        scenario.fail(call)
-        return scenario
-
     def test_the_containers_of_another_end(self) -> None:
         scenario = RuntimeScenario.with_plugin(2).run(pod("p", gpu=1))
         made = scenario.create("p")
@@ -141,10 +135,11 @@ class TestBackoff:
         assert len(calls(scenario.passes(1))) == 1
 
     def test_another_that_failed_earlier_is_retried(self) -> None:
-        scenario = self.failed()
-        scenario.passes(0.5)
-        (call,) = calls(scenario.see(pod("r", gpu=1)))
+        scenario, call = with_call()
         scenario.fail(call)
+        scenario.passes(0.5)
+        (other,) = calls(scenario.see(pod("r", gpu=1)))
+        scenario.fail(other)
         assert len(calls(scenario.passes(0.5))) == 1
         assert len(calls(scenario.passes(0.5))) == 1
 

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
-from nodedevice_agent.devicemanager.resources import devices
-from nodedevice_agent.devicemanager.resources.devices import MAX_DEVICES, MAX_ID_OCTETS, Device, Size, accept, no_list
+from nodedevice_agent.devicemanager.resources.devices import MAX_DEVICES, MAX_ID_OCTETS, Device, accept
 from nodedevice_api.device_ids import MAX_SHOWN, shown_id
 from nodedevice_api.parts import PartRules, Placement
 
@@ -148,13 +147,7 @@ def test_sizes() -> None:
     assert long - short >= 6000
     few, many = (accept([Device("d", numa_nodes=tuple(range(count)))]) for count in (1, 9))
     assert few.size.octets < many.size.octets
-    assert Size(10, 1000).of(5) == Size(5, 500)
-    assert Size(3, 100).of(2) == Size(2, 66)
     assert accept(map(Device, "abc")).size.octets == 3 * accept([Device("a")]).size.octets
-    assert Size().of(5) == Size()
-    unread = devices.unheld(no_list(Size(7, 700), "too many"))
-    assert (unread.size.octets, unread.size.devices > MAX_DEVICES, unread.is_refused) == (700, True, True)
-    assert unread.id_error == "too many, and restart it then"
 
 
 def test_a_long_list_is_sorted() -> None:

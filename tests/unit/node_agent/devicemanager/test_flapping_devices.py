@@ -1,6 +1,5 @@
 """A device manager whose devices flap: what is offered, held and shown, until their damping ends."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nodedevice_agent.devicemanager.resources import availability
@@ -91,16 +90,6 @@ class TestInTheManager:
         assert seen[:2] == [(1, 1, 1), (8, 8, 8)]
         assert set(seen[2:]) == {(8, 1, 1)}
         assert {(view.reason, view.present) for view in scenario.snapshot().unhealthy} == {("Flapping", True)}
-
-    @pytest.mark.parametrize("last", [1, 8])
-    def test_the_last_list_counts_after_damping(self, last: int) -> None:
-        scenario = Scenario.with_plugin(8)
-        self.list_in_turn(scenario, 1, 8, 1, 9 - last, last)
-        assert scenario.snapshot().total == 8
-        scenario.passes(9.8)
-        assert scenario.snapshot().available == 1
-        assert GPU in published(scenario.passes(0.2))
-        assert (scenario.snapshot().total, scenario.snapshot().available) == (last, last)
 
     def test_a_pod_gets_no_device_that_is_not_listed_at_the_moment(self) -> None:
         scenario = Scenario.with_plugin(2)

@@ -13,10 +13,10 @@ from nodedevice_agent.devicemanager.snapshot import is_settling
 from nodedevice_agent.devicemanager.static_pods import StaticPod
 from nodedevice_api.parts import PartRules
 
-from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, calls, held_by, parts, pod, published
+from tests.unit.node_agent.devicemanager.pods import GPU, HASH, NIC, pod
+from tests.unit.node_agent.devicemanager.scenario import Scenario, calls, held_by, parts, published
 
 SETTLE_SECONDS = 10
-HASH = "0123456789abcdef0123456789abcdef"
 # Unix seconds
 NOON = 1_767_614_400
 

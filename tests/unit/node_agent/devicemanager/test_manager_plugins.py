@@ -11,16 +11,8 @@ from nodedevice_agent.devicemanager.resources.presence import EndpointState
 from nodedevice_agent.devicemanager.snapshot import is_settling
 from nodedevice_api.device_ids import shown_id
 
-from tests.unit.node_agent.devicemanager.scenario import (
-    GPU,
-    NIC,
-    WITH_PREFERENCES,
-    Scenario,
-    calls,
-    pod,
-    preferred_calls,
-    published,
-)
+from tests.unit.node_agent.devicemanager.pods import GPU, NIC, pod
+from tests.unit.node_agent.devicemanager.scenario import WITH_PREFERENCES, Scenario, calls, preferred_calls, published
 
 GRACE_SECONDS = 300
 

@@ -10,10 +10,10 @@ from nodedevice_agent.devicemanager.resources.presence import EndpointState
 from nodedevice_agent.devicemanager.snapshot import is_settling
 from nodedevice_agent.devicemanager.static_pods import StaticPod
 
-from tests.unit.node_agent.devicemanager.scenario import GPU, Scenario, calls, held_by, is_saved, pod, published
+from tests.unit.node_agent.devicemanager.pods import GPU, HASH, pod
+from tests.unit.node_agent.devicemanager.scenario import Scenario, calls, held_by, is_saved, published
 
 SETTLE_SECONDS = 10
-HASH = "0123456789abcdef0123456789abcdef"
 STATIC_POD = StaticPod(HASH, "default", "p")
 # Unix seconds
 NOON = 1_767_614_400

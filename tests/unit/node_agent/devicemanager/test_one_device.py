@@ -151,6 +151,9 @@ class TestPreference:
         assert free(scenario) == ["b"]
         scenario.happens("table.ranked", {GPU: -20, NIC: -10}, [])
         assert free(scenario) == ["a"]
+        # none comes before 1
+        scenario.happens("table.ranked", {GPU: 1}, [])
+        assert free(scenario) == ["b"]
 
     def test_a_preferred_plugin_is_awaited_at_a_start(self) -> None:
         """Else the pod would have the device as b here, and as a where the plugins list in the other order."""
@@ -167,7 +170,10 @@ class TestPreference:
         scenario = awaiting()
         offers(scenario, NIC, device("b", "c1:1"))
         scenario.see(pod("q", nic=1))
-        scenario.answer_all(scenario.passes(LONGEST_SECONDS))
+        scenario.passes(LONGEST_SECONDS - 1)
+        # the same configuration is no reason to begin again
+        scenario.happens("table.ranked", dict.fromkeys((GPU, NIC), 0), [GPU, NIC])
+        scenario.answer_all(scenario.passes(1))
         assert scenario.held(NIC) == {"q/main": ("b",)}
 
     def test_a_holders_plugin_is_awaited_as_well(self) -> None:

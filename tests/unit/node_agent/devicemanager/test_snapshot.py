@@ -91,39 +91,27 @@ def test_of_a_stopped_plugin_only_held_and_cordoned_devices_are_shown(count: int
     assert (scenario.snapshot().healthy, scenario.snapshot().available) == (count - 1, 0)
 
 
-class TestADeviceThatIsGivenOutElsewhere:
-    """Why it is not given out here, and who has it."""
-
-    OFFERED = (
-        "it is the same device as gpu of example.com/gpu, and is offered there: remove it from the configuration of one of the two "
-        "resources"
-    )
-    HELD = OFFERED.replace("is offered", "is allocated")
-
-    def listed(self, scenario: Scenario) -> Scenario:
-        offers(scenario, GPU, device("gpu", "c1:9"))
-        offers(scenario, NIC, device("nic", "c1:9"))
-        return scenario
-
-    def shown(self, scenario: Scenario) -> str:
-        seen = scenario.snapshot(NIC)
-        (view,) = seen.devices
-        assert (view.reason, seen.unhealthy) == (Reason.IN_OTHER_USE, (view,))
-        return view.message
-
-    def test_with_the_pod_that_has_it(self) -> None:
-        scenario = self.listed(Scenario())
-        assert self.shown(scenario) == self.OFFERED
-        scenario.run(pod("p", gpu=1))
-        assert self.shown(scenario) == f"{self.HELD}; pod default/p has it now"
-        # which the API has not shown yet
-        assert self.shown(self.listed(scenario.restarted())) == f"{self.HELD}; a pod with UID p has it now"
+def listed_twice(scenario: Scenario) -> Scenario:
+    """As a GPU and as a network card."""
+    offers(scenario, GPU, device("gpu", "c1:9"))
+    offers(scenario, NIC, device("nic", "c1:9"))
+    return scenario
 
 
-def test_reading_changes_nothing() -> None:
-    scenario = Scenario.with_plugin(2).run(pod("p", gpu=1), pod("q", gpu=2))
-    first = scenario.snapshot()
-    scenario.manager.checkpoint()
-    scenario.manager.pending(GPU)
-    scenario.manager.next_deadline()
-    assert scenario.snapshot() == first
+def said_of_the_card(scenario: Scenario) -> str:
+    seen = scenario.snapshot(NIC)
+    (view,) = seen.devices
+    assert (view.reason, seen.unhealthy) == (Reason.IN_OTHER_USE, (view,))
+    return view.message
+
+
+def test_a_device_that_is_given_out_elsewhere_says_why_and_who_has_it() -> None:
+    same = "it is the same device as gpu of example.com/gpu, and is"
+    remedy = "there: remove it from the configuration of one of the two resources"
+    scenario = listed_twice(Scenario())
+    assert said_of_the_card(scenario) == f"{same} offered {remedy}"
+    scenario.run(pod("p", gpu=1))
+    assert said_of_the_card(scenario) == f"{same} allocated {remedy}; pod default/p has it now"
+    # which the API has not shown yet
+    again = listed_twice(scenario.restarted())
+    assert said_of_the_card(again) == f"{same} allocated {remedy}; a pod with UID p has it now"

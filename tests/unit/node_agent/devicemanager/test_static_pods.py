@@ -1,7 +1,6 @@
 """Static pods: a mirror pod counts as theirs by what the runtime shows, and by nothing that a tenant can write."""
 
 from collections.abc import Iterable
-from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -15,18 +14,13 @@ from nodedevice_agent.devicemanager.static_pods import StaticPod, StaticPods
 from nodedevice_agent.runtime.injection import Grant
 
 from tests.examples import examples
+from tests.unit.node_agent.devicemanager.pods import HASH, mirror_pod, pod
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario
 from tests.unit.node_agent.devicemanager.runtime_scenario import container as running
-from tests.unit.node_agent.devicemanager.scenario import ENDS, Scenario, held_by, is_saved, pod, status
+from tests.unit.node_agent.devicemanager.scenario import ENDS, Scenario, held_by, is_saved, status
 from tests.unit.node_agent.kube.crd_rules import problems
 
-HASH = "0123456789abcdef0123456789abcdef"
 HASHES = [f"{number:032x}" for number in range(8)]
-
-
-def mirror_pod(uid: str, config_hash: str = HASH, name: str = "static", gpu: int = 1, **state: Any) -> Pod:
-    """An object with these annotations, whoever has made it."""
-    return structs.replace(pod(uid, gpu=gpu, **state), name=name, config_hash=config_hash)
 
 
 def sandbox(config_hash: str = HASH, name: str = "static") -> Sandbox:

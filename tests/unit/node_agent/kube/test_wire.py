@@ -28,15 +28,8 @@ from nodedevice_api.nodedevice import (
 from nodedevice_api.parts import Advertise, Choice, PartRules, Placement, PodPlacement, part_id
 
 from tests.unit import golden
-from tests.unit.node_agent.devicemanager.scenario import (
-    GPU,
-    WITH_PREFERENCES,
-    Scenario,
-    calls,
-    device_ids,
-    pod,
-    status_of,
-)
+from tests.unit.node_agent.devicemanager.pods import GPU, pod
+from tests.unit.node_agent.devicemanager.scenario import WITH_PREFERENCES, Scenario, calls, device_ids, status_of
 from tests.unit.node_agent.kube import crd_rules
 from tests.unit.node_agent.kube.shown_status import MONDAY, TUESDAY, Json
 from tests.unit.node_agent.kube.shown_status import status as shown

@@ -15,8 +15,8 @@ from nodedevice_agent.kubelet.injected_containers import InjectedContainers
 from nodedevice_api.names import CONTAINER_DEVICES_ANNOTATION, DELIVERY_NRI
 
 from tests.fakes.settled import attributing, host_of
-from tests.unit.node_agent.devicemanager.attribution.test_stage import HASH, mirror_pod
-from tests.unit.node_agent.devicemanager.scenario import GPU, held_by, pod
+from tests.unit.node_agent.devicemanager.pods import GPU, HASH, mirror_pod, pod
+from tests.unit.node_agent.devicemanager.scenario import held_by
 from tests.unit.node_agent.kubelet.test_device_files import message
 
 INJECTED = replace(held_by("one", "d0"), delivery=DELIVERY_NRI)

@@ -5,7 +5,6 @@ from unittest.mock import patch
 
 import pytest
 from nodedevice_agent.devicemanager.allocation import answer_limit
-from nodedevice_agent.devicemanager.allocation.answer_limit import answer_problem
 from nodedevice_agent.devicemanager.container_edits import ContainerEdits, ContainerMount, DeviceFile
 from nodedevice_agent.devicemanager.pods import Container
 from nodedevice_agent.devicemanager.records.allocations import kept_octets
@@ -107,10 +106,3 @@ def test_a_checkpoint_with_more_loses_the_rest_of_its_answers() -> None:
 def test_all_that_an_answer_is_made_of_counts(edits: ContainerEdits) -> None:
     assert kept_octets(b"12", edits) == kept_octets(b"12", None) + 200 == 204
     assert kept_octets(None, None) == 0
-
-
-def test_an_answer_that_just_fits_is_taken() -> None:
-    assert answer_problem(GPU, EACH, {"example.com": 2 * EACH, "example.org": EACH}) == ""
-    assert answer_problem(GPU, 3 * EACH, {}) == ""
-    assert answer_problem(GPU, EACH + 1, {"example.com": 2 * EACH}) != ""
-    assert answer_problem(GPU, EACH + 1, {"example.com": EACH, "example.org": 2 * EACH}) != ""

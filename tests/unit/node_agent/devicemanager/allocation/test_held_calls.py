@@ -12,8 +12,9 @@ from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.runtime import Sandbox
 
+from tests.unit.node_agent.devicemanager.pods import GPU, HASH, NIC, app, init, pod
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario
-from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, app, calls, held_by, init, pod, published
+from tests.unit.node_agent.devicemanager.scenario import Scenario, calls, held_by, published
 
 ASKING = PluginOptions(pre_start_required=True)
 
@@ -229,9 +230,6 @@ class TestRestart:
         text = encode(scenario.manager.checkpoint())
         assert "PreStarts" not in text
         assert decode(text[:-1] + f',"PreStarts":{odd}}}') == decode(text)
-
-
-HASH = "0123456789abcdef0123456789abcdef"
 
 
 def test_the_call_of_a_pod_under_another_uid_is_made_under_that() -> None:

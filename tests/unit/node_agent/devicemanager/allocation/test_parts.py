@@ -11,21 +11,8 @@ from nodedevice_api.names import Reason
 from nodedevice_api.parts import Choice, PartRules, Placement, PodPlacement, parent_and_number
 from nodedevice_kube.planner import Misfit, Need, Parts, Planner
 
-from tests.unit.node_agent.devicemanager.scenario import (
-    GPU,
-    NIC,
-    SAME,
-    WITH_PREFERENCES,
-    Scenario,
-    app,
-    calls,
-    container,
-    init,
-    parts,
-    pod,
-    preferred_calls,
-    sidecar,
-)
+from tests.unit.node_agent.devicemanager.pods import GPU, NIC, app, container, init, pod, sidecar
+from tests.unit.node_agent.devicemanager.scenario import SAME, WITH_PREFERENCES, Scenario, calls, parts, preferred_calls
 
 SPREAD = PartRules(Placement.SAME_PARENT, Choice.SPREAD)
 TOGETHER = PartRules(Placement.SAME_PARENT, containers=PodPlacement.TOGETHER)

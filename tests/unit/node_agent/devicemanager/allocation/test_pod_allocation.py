@@ -8,22 +8,16 @@ from nodedevice_agent.devicemanager.effects import CallAllocate, CallPreferred
 from nodedevice_agent.devicemanager.pods import Container, Pod
 from nodedevice_agent.devicemanager.resources.devices import Device
 
+from tests.unit.node_agent.devicemanager.pods import GPU, NIC, app, container, init, pod, sidecar
 from tests.unit.node_agent.devicemanager.scenario import (
-    GPU,
-    NIC,
     WITH_PREFERENCES,
     Scenario,
-    app,
     calls,
-    container,
     device_ids,
     ids,
-    init,
     is_saved,
-    pod,
     preferred_calls,
     published,
-    sidecar,
 )
 
 

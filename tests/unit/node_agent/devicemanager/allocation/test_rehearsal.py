@@ -10,18 +10,8 @@ from nodedevice_agent.devicemanager.resources.devices import Device
 
 from tests.unit.node_agent.devicemanager.allocation.test_topology import on
 from tests.unit.node_agent.devicemanager.allocation.test_topology_admission import STRICT, TWO, machine
-from tests.unit.node_agent.devicemanager.scenario import (
-    GPU,
-    WITH_PREFERENCES,
-    Scenario,
-    app,
-    calls,
-    ids,
-    init,
-    pod,
-    preferred_calls,
-    sidecar,
-)
+from tests.unit.node_agent.devicemanager.pods import GPU, app, init, pod, sidecar
+from tests.unit.node_agent.devicemanager.scenario import WITH_PREFERENCES, Scenario, calls, ids, preferred_calls
 
 
 def one_at_both_nodes(**more: Any) -> Scenario:

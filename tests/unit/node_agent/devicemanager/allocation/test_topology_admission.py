@@ -12,20 +12,14 @@ from nodedevice_agent.devicemanager.pods import Container
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 
 from tests.unit.node_agent.devicemanager.allocation.test_topology import on
+from tests.unit.node_agent.devicemanager.pods import GPU, NIC, app, container, init, pod, sidecar
 from tests.unit.node_agent.devicemanager.scenario import (
-    GPU,
-    NIC,
     WITH_PREFERENCES,
     Scenario,
-    app,
     calls,
-    container,
     held_by,
-    init,
-    pod,
     preferred_calls,
     published,
-    sidecar,
 )
 
 TWO = (0, 1)

@@ -15,7 +15,8 @@ from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_agent.devicemanager.resources.resource import Resource
 from nodedevice_api.names import DELIVERY_NRI
 
-from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, held_by, pod
+from tests.unit.node_agent.devicemanager.pods import GPU, HASH, NIC, pod
+from tests.unit.node_agent.devicemanager.scenario import held_by
 
 Entries = tuple[Allocation, ...]
 Rows = tuple[PodResourcesRow, ...]
@@ -95,9 +96,6 @@ def test_a_device_of_two_pods_stays_with_the_one_that_had_it(before: tuple[Alloc
     found = attributed((held_by("one", "d0"), held_by("two", "d0")), (), ("one", "two"), before=before)
     assert [a.pod_uid for a in found.allocations] == [kept]
     assert [a.pod_uid for a in found.conflicts] == [{"one": "two", "two": "one"}[kept]]
-
-
-HASH = "0123456789abcdef0123456789abcdef"
 
 
 @pytest.mark.parametrize(

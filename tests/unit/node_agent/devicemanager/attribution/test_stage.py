@@ -18,7 +18,8 @@ from nodedevice_agent.devicemanager.static_pods import StaticPod
 from nodedevice_api.names import DELIVERY_KUBELET, DELIVERY_NRI
 
 from tests.examples import examples
-from tests.unit.node_agent.devicemanager.scenario import ENDS, GPU, NIC, Scenario, held_by, is_saved, pod, published
+from tests.unit.node_agent.devicemanager.pods import GPU, HASH, NIC, mirror_pod, pod
+from tests.unit.node_agent.devicemanager.scenario import ENDS, Scenario, held_by, is_saved, published
 
 Rows = tuple[PodResourcesRow, ...]
 
@@ -106,17 +107,11 @@ def test_a_pod_that_was_over_before_the_kubelet_was_read_holds_nothing(devices: 
     assert found.held() == {}
 
 
-HASH = "0123456789abcdef0123456789abcdef"
 STATIC = held_by(HASH, "d0")
 NAMED = (row("static"),)
 
 
-def mirror_pod(uid: str, name: str = "static") -> Pod:
-    """An object with these annotations, whoever has made it."""
-    return replace(pod(uid, gpu=1), name=name, config_hash=HASH)
-
-
-MIRROR_POD, EVIL = mirror_pod("mirror"), mirror_pod("evil", "evil")
+MIRROR_POD, EVIL = mirror_pod("mirror"), mirror_pod("evil", name="evil")
 
 
 class TestStaticPods:

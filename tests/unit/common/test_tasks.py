@@ -8,6 +8,7 @@ import pytest
 from nodedevice_common import tasks
 from nodedevice_common.tasks import apart, retried, vital
 
+from tests.fakes.background import background
 from tests.fakes.virtual_time import virtual_time
 
 FAILURES = [
@@ -57,11 +58,11 @@ class TestRetried:
     @virtual_time
     async def test_is_run_again_whatever_it_raises(self, failure: Exception, caplog: pytest.LogCaptureFixture) -> None:
         task, before = Failing(5, failure), metric("shown")
-        running = asyncio.create_task(retried("shown", task.run, resource_name="example.com/gpu"))
-        await asyncio.sleep(60)
+        async with background(retried("shown", task.run, resource_name="example.com/gpu")):
+            await asyncio.sleep(60)
+            (problem,) = tasks.problems()
         assert len(task.at) == 6
         assert metric("shown") - before == 5
-        (problem,) = tasks.problems()
         assert problem.startswith("shown example.com/gpu fails and is tried again: ")
         problem.encode()
         (logged,) = [record for record in caplog.records if record.levelno >= logging.INFO]
@@ -69,8 +70,6 @@ class TestRetried:
         assert (vars(logged)["resource_name"], vars(logged)["retry_in_seconds"]) == ("example.com/gpu", 1.0)
         # a bug has a traceback, a problem of the node has none
         assert bool(logged.exc_info) != isinstance(tasks.innermost(failure), OSError)
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
 
     @virtual_time
     async def test_pauses_grow_to_a_minute_and_begin_anew_once_it_is_well(
@@ -78,15 +77,13 @@ class TestRetried:
     ) -> None:
         caplog.set_level(logging.INFO)
         task = Failing(9, OSError("x"))
-        running = asyncio.create_task(retried("shown", task.run))
-        await asyncio.sleep(400)
-        pauses = [round(after - before) for before, after in zip(task.at, task.at[1:], strict=False)]
-        assert pauses == [1, 2, 4, 8, 16, 32, 60, 60, 60]
-        await asyncio.sleep(200)
-        assert tasks.problems() == ()
-        assert [record.message for record in caplog.records] == ["task failed; retrying it", "task runs again"]
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
+        async with background(retried("shown", task.run)):
+            await asyncio.sleep(400)
+            pauses = [round(after - before) for before, after in zip(task.at, task.at[1:], strict=False)]
+            assert pauses == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+            await asyncio.sleep(200)
+            assert tasks.problems() == ()
+            assert [record.message for record in caplog.records] == ["task failed; retrying it", "task runs again"]
 
     @virtual_time
     async def test_another_failure_is_logged_and_one_that_is_known_has_no_traceback(
@@ -102,11 +99,13 @@ class TestRetried:
         assert [(vars(record)["error"], record.exc_info) for record in caplog.records] == [("a", None), ("b", None)]
 
     @virtual_time
-    async def test_a_return_ends_it_and_a_cancellation_too(self) -> None:
+    async def test_a_return_ends_it_and_so_does_a_cancellation(self) -> None:
         async def returns() -> None:
             """Such as one whose resource is gone."""
 
-        await retried("shown", returns)
+        await retried("never-failed", returns)
+        (family,) = tasks.TaskFailures("test").collect()
+        assert [each.value for each in family.samples if each.labels == {"task": "never-failed"}] == [0.0]
         running = asyncio.create_task(retried("shown", asyncio.Event().wait))
         await asyncio.sleep(1)
         running.cancel()
@@ -130,15 +129,6 @@ class TestRetried:
         running.cancel()
         await asyncio.sleep(1)
         assert running.cancelled()
-
-    @virtual_time
-    async def test_a_task_that_never_failed_is_shown_with_none(self) -> None:
-        async def returns() -> None:
-            """At once."""
-
-        await retried("never-failed", returns)
-        (family,) = tasks.TaskFailures("test").collect()
-        assert [each.value for each in family.samples if each.labels == {"task": "never-failed"}] == [0.0]
 
 
 @pytest.mark.parametrize(("count", "more"), [(8, []), (9, ["and 1 more"]), (1000, ["and 248 more"])])

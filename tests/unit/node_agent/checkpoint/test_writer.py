@@ -86,11 +86,6 @@ class TestWriting:
         await saving.save(saving.state)
         assert saving.read().boot_id == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
-    async def test_close_writes_a_requested_state(self, saving: Saving) -> None:
-        saving.request(held_by("uid-a"))
-        await saving.close()
-        assert saving.holder() == "uid-a"
-
     async def test_close_writes_nothing_without_a_request(self, saving: Saving) -> None:
         await saving.close()
         assert saving.names() == []

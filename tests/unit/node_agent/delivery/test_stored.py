@@ -88,46 +88,38 @@ def test_without_a_socket_the_kubelet_is_selected(node: Path) -> None:
     assert (select(node), stored(node)) == ("kubelet", "kubelet\n")
 
 
-@pytest.mark.parametrize("known_by", ["plugins of the settings", "the agent's checkpoint"])
-@pytest.mark.parametrize("entry", ["registered", "held"])
-def test_a_name_in_its_checkpoint_selects_the_kubelet(node: Path, nri: Path, known_by: str, entry: str) -> None:
-    if entry == "registered":
-        kubelet_knows(node, GPU)
-    else:
-        kubelet_knows(node, allocations=(HELD,))
-    if known_by == "the agent's checkpoint":
-        agent_knows(node)
-        assert select(node) == "kubelet"
-    else:
-        assert select(node, simulated=[{"resourceName": GPU}]) == "kubelet"
-
-
 GROUP = {"paths": [{"path": "/dev/x"}]}
+SIMULATED = {"simulated": [{"resourceName": GPU}]}
 
 
 @pytest.mark.parametrize(
-    ("plugins", "name"),
+    ("plugins", "name", "selected"),
     [
-        pytest.param({"nvml": {}}, "nvidia.com/gpu", id="nvml"),
-        pytest.param({"nvml": {"modelResourceNames": {"*T4*": "example.com/t4"}}}, "example.com/t4", id="of a model"),
-        pytest.param({"generic": [{"resourceName": GPU, "groups": [GROUP]}]}, GPU, id="generic"),
+        pytest.param(SIMULATED, GPU, "kubelet", id="simulated"),
+        pytest.param({"nvml": {}}, "nvidia.com/gpu", "kubelet", id="nvml"),
+        pytest.param({"nvml": {"modelResourceNames": {"*T4*": "a.com/t4"}}}, "a.com/t4", "kubelet", id="of a model"),
+        pytest.param({"generic": [{"resourceName": GPU, "groups": [GROUP]}]}, GPU, "kubelet", id="generic"),
+        pytest.param(SIMULATED, "example.com/other", "nri", id="another name"),
     ],
 )
-def test_names_of_the_other_built_in_plugins_count(node: Path, nri: Path, plugins: dict[str, Any], name: str) -> None:
+def test_a_name_of_a_plugin_in_its_checkpoint_selects_the_kubelet(
+    node: Path, nri: Path, plugins: dict[str, Any], name: str, selected: str
+) -> None:
     kubelet_knows(node, name)
-    assert select(node, **plugins) == "kubelet"
-    assert stored(node) == "kubelet\n"
+    assert (select(node, **plugins), stored(node)) == (selected, f"{selected}\n")
 
 
-def test_another_name_in_the_kubelets_checkpoint_does_not_count(node: Path, nri: Path) -> None:
-    kubelet_knows(node, "example.com/other")
-    assert select(node, simulated=[{"resourceName": GPU}]) == "nri"
+@pytest.mark.parametrize(("names", "held"), [((GPU,), ()), ((), (HELD,))], ids=["registered", "held"])
+def test_so_does_a_name_of_the_agents_own_checkpoint(node: Path, nri: Path, names: Any, held: Any) -> None:
+    kubelet_knows(node, *names, allocations=held)
+    agent_knows(node)
+    assert select(node) == "kubelet"
 
 
 @pytest.mark.parametrize("broken", ["s/checkpoint.json", "k/device-plugins/kubelet_internal_checkpoint"])
 def test_an_unreadable_checkpoint_does_not_count(node: Path, nri: Path, broken: str) -> None:
     (node / broken).write_bytes(b"\xff\xfe")
-    assert select(node, simulated=[{"resourceName": GPU}]) == "nri"
+    assert select(node, **SIMULATED) == "nri"
 
 
 def test_a_delivery_by_name_is_used_and_stored(node: Path, nri: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -28,11 +28,11 @@ CONTAINERS = (init("prepare"), sidecar("proxy"), container("main", gpu=1), conta
 class Monitor:
     """A client of both versions, and what the server depends on.
 
-    seconds: the server's clock stands still, so that the rate limit depends on the number of calls alone.
+    seconds: of the server's clock, which goes on before each call alone, so that the rate limit depends on the number of calls.
     """
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
-        self.seconds = 0.0
+        self.seconds, self.seconds_before_a_call = 0.0, 1.0
         self.are_pods_known = True
         self._v1: Any = api_pb2_grpc.PodResourcesListerStub(channel)
         self._alpha: Any = alpha_pb2_grpc.PodResourcesListerStub(channel)
@@ -50,19 +50,8 @@ class Monitor:
     async def allocatable(self) -> Any:
         return await self._call(self._v1.GetAllocatableResources, api_pb2.AllocatableResourcesRequest())
 
-    # -- without giving the rate limit time
-
-    async def list_at_once(self) -> Any:
-        return await self._v1.List(api_pb2.ListPodResourcesRequest(), timeout=60)
-
-    async def alpha_list_at_once(self) -> Any:
-        return await self._alpha.List(alpha_pb2.ListPodResourcesRequest(), timeout=60)
-
-    async def allocatable_at_once(self) -> Any:
-        return await self._v1.GetAllocatableResources(api_pb2.AllocatableResourcesRequest(), timeout=60)
-
     async def _call(self, method: Any, request: Any) -> Any:
-        self.seconds += 1.0
+        self.seconds += self.seconds_before_a_call
         return json_format.MessageToDict(await method(request, timeout=60))
 
 
@@ -143,23 +132,24 @@ async def test_an_unknown_pod_is_an_error_in_the_kubelets_words(scenario: Scenar
 
 @pytest.mark.kubelet("scenario 105")
 async def test_more_than_the_burst_is_rejected_in_the_kubelets_words(monitor: Monitor) -> None:
-    answers = await asyncio.gather(*(monitor.list_at_once() for _ in range(30)), return_exceptions=True)
+    monitor.seconds_before_a_call = 0.0
+    answers = await asyncio.gather(*(monitor.pods() for _ in range(30)), return_exceptions=True)
     rejected = [answer for answer in answers if isinstance(answer, grpc.aio.AioRpcError)]
     assert len(rejected) == 20
     words = "rejected by rate limit"
     assert {(r.code(), r.details()) for r in rejected} == {(grpc.StatusCode.RESOURCE_EXHAUSTED, words)}
+    monitor.seconds += 1.0
     await monitor.pods()
 
 
 async def test_both_versions_have_one_rate_limit(monitor: Monitor) -> None:
-    monitor.seconds = 1.0
-    answers = await asyncio.gather(
-        *(monitor.list_at_once() for _ in range(10)), monitor.alpha_list_at_once(), return_exceptions=True
-    )
+    monitor.seconds, monitor.seconds_before_a_call = 1.0, 0.0
+    calls = [*(monitor.pods() for _ in range(10)), monitor.alpha_pods()]
+    answers = await asyncio.gather(*calls, return_exceptions=True)
     assert len([answer for answer in answers if isinstance(answer, grpc.aio.AioRpcError)]) == 1
     # a hundredth of a second is one more
     monitor.seconds += 0.011
-    await monitor.alpha_list_at_once()
+    await monitor.alpha_pods()
 
 
 async def test_unavailable_until_the_pods_are_known(monitor: Monitor) -> None:
@@ -190,7 +180,8 @@ async def test_calls_and_errors_are_counted(monitor: Monitor) -> None:
     for ask in (monitor.pods, monitor.alpha_pods, lambda: monitor.pod("unknown")):
         with pytest.raises(grpc.aio.AioRpcError):
             await ask()
-    await asyncio.gather(*(monitor.allocatable_at_once() for _ in range(11)), return_exceptions=True)
+    monitor.seconds_before_a_call = 0.0
+    await asyncio.gather(*(monitor.allocatable() for _ in range(11)), return_exceptions=True)
     grown = {labels: value - before.get(labels, 0) for labels, value in counted().items()}
     assert {labels: value for labels, value in grown.items() if value} == {
         ("v1", "list"): 2,

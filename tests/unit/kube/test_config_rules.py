@@ -6,7 +6,7 @@ from typing import Any, Final
 import pytest
 from nodedevice_kube.config_rules import closest, problems, sentences
 
-_INT, _TEXT = {"type": "integer"}, {"type": "string"}
+_INT, _TEXT, _OBJECT = {"type": "integer"}, {"type": "string"}, {"type": "object"}
 _LIST: Final = {"type": "array", "items": _INT}
 _MAP: Final = {"type": "object", "properties": {"paths": _LIST, "count": _INT, "name": _TEXT}, "required": ["name"]}
 
@@ -20,7 +20,7 @@ _MAP: Final = {"type": "object", "properties": {"paths": _LIST, "count": _INT, "
         (1.5, _INT, ["here: 1.5 is not a whole number"]),
         (True, _INT, ["here: true is not a whole number"]),
         (1, {"type": "boolean"}, ["here: 1 is not a boolean"]),
-        ([], {"type": "object"}, ["here: [] is not an object with keys"]),
+        ([], _OBJECT, ["here: [] is not an object with keys"]),
         ({}, _LIST, ["here: {} is not a list: begin each entry with -"]),
         ("x" * 50, _INT, [f'here: "{"x" * 39}… is not a whole number: write a number without quotes']),
         # half a character, which YAML has an escape for
@@ -52,18 +52,10 @@ _MAP: Final = {"type": "object", "properties": {"paths": _LIST, "count": _INT, "
         ({}, _MAP, ["here.name: is missing"]),
         ({"name": "x", "path": 1}, _MAP, ["here.path: unknown key; did you mean paths?"]),
         ({"name": "x", "zzz": 1}, _MAP, ["here.zzz: unknown key; known: count, name, paths"]),
-        (
-            {"name": "x", "paths": ["y"]},
-            _MAP,
-            ['here.paths[0]: "y" is not a whole number: write a number without quotes'],
-        ),
-        (
-            {1: "x"},
-            {"type": "object", "additionalProperties": _INT},
-            ["here.1: is a key that is not text: put it in quotes"],
-        ),
-        ({"x": 1}, {"type": "object", "properties": {"a": _INT}, "additionalProperties": _INT}, []),
-        ({"a": 1, "b": 2}, {"type": "object", "maxProperties": 1}, ["here: has 2 keys, and at most 1 are possible"]),
+        ({"name": "x", "paths": [{}]}, _MAP, ["here.paths[0]: {} is not a whole number"]),
+        ({1: "x"}, {**_OBJECT, "additionalProperties": _INT}, ["here.1: is a key that is not text: put it in quotes"]),
+        ({"x": 1}, {**_OBJECT, "properties": {"a": _INT}, "additionalProperties": _INT}, []),
+        ({"a": 1, "b": 2}, {**_OBJECT, "maxProperties": 1}, ["here: has 2 keys, and at most 1 are possible"]),
     ],
 )
 def test_problems(value: Any, of: dict[str, Any], expected: list[str]) -> None:

@@ -13,6 +13,7 @@ from nodedevice_kube.errors import ConnectionProblem, CredentialProblem, NoSetti
 from nodedevice_kube.settings import Impersonation
 
 SECRET: Final = "SECRET-TOKEN"
+_CA: Final = "certificate-authority-data"
 _GOOD: Final[dict[str, Any]] = {
     "current-context": "x",
     "clusters": [{"name": "c", "cluster": {"server": "https://api"}}],
@@ -53,22 +54,14 @@ def user(**entry: Any) -> str:
         pytest.param(cluster(server="api"), "the server 'api' is not a valid address", id="no scheme"),
         pytest.param(cluster(server="https://api:99999"), "is not a valid address", id="no port"),
         pytest.param(cluster(server=f"https://u:{SECRET}@api"), "server https://***@api has a user", id="a password"),
-        pytest.param(
-            cluster(server=f"u:{SECRET}@api"), "server 'u:***@api' is not a valid address", id="and no scheme"
-        ),
-        pytest.param(
-            cluster(**{"certificate-authority-data": "!!"}),
-            "certificate-authority-data of cluster of context x is not base64",
-            id="no base64",
-        ),
+        pytest.param(cluster(server=f"u:{SECRET}@api"), "'u:***@api' is not a valid address", id="and no scheme"),
+        pytest.param(cluster(**{_CA: "!!"}), f"{_CA} of cluster of context x is not base64", id="no base64"),
         pytest.param(user(token=[SECRET]), "users[0].user.token has to be a text", id="a list of tokens"),
         pytest.param(user(username="u"), "user u has both a token and a username", id="two log-ins"),
         pytest.param(user(**{"auth-provider": {"name": "gcp"}}), "user u has an auth-provider", id="auth-provider"),
         pytest.param(user(**{"as-groups": [1], "as": "x"}), "is not a list of texts", id="a number of groups"),
         pytest.param(user(**{"as-user-extra": {"a": "b"}, "as": "x"}), "is not a list of texts", id="extra"),
-        pytest.param(
-            user(exec={"command": "x", "apiVersion": "v0"}), "the exec plugin of user u has apiVersion v0", id="exec"
-        ),
+        pytest.param(user(exec={"command": "x", "apiVersion": "v0"}), "plugin of user u has apiVersion v0", id="exec"),
     ],
 )
 def test_what_is_wrong(text: str, problem: str, tmp_path: Path) -> None:

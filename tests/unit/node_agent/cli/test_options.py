@@ -103,9 +103,7 @@ RETRY, HOST_PATHS = "--allocate-retry", "--allowed-host-paths"
         pytest.param(["--flapping-window-seconds", "1.5"], {"flapping_window_seconds": 1.5}, id="seconds"),
         pytest.param(["--no-observe"], {"observe": False}, id="a switch that is on by default"),
         pytest.param(["--advertise-without-injection"], {"advertise_without_injection": True}, id="a switch"),
-        pytest.param(
-            [RETRY, "a/b=never", RETRY, "*=x=y"], {"allocate_retry": {"a/b": "never", "*": "x=y"}}, id="pairs"
-        ),
+        pytest.param([RETRY, "a/b=x", RETRY, "*=x=y"], {"allocate_retry": {"a/b": "x", "*": "x=y"}}, id="pairs"),
         pytest.param([HOST_PATHS, "/a", HOST_PATHS, "/b"], {"allowed_host_paths": ["/a", "/b"]}, id="a list"),
     ],
 )

@@ -130,8 +130,12 @@ def _raw(*devices: api_pb2.Device) -> Callable[[], FakePlugin]:
     return lambda: FakePlugin(knobs=Knobs(raw_list=list(devices)))
 
 
-def _device(device_id: str, *nodes: int, health: str = "Healthy") -> api_pb2.Device:
-    found = api_pb2.Device(ID=device_id, health=health)
+def _plain(device_id: str = "", health: str = "Healthy") -> api_pb2.Device:
+    return api_pb2.Device(ID=device_id, health=health)
+
+
+def _on(device_id: str, *nodes: int) -> api_pb2.Device:
+    found = _plain(device_id)
     found.topology.nodes.extend(api_pb2.NUMANode(ID=node) for node in nodes)
     return found
 
@@ -161,26 +165,18 @@ CASES = {
     "flood": Case(_with(is_flooding=True), "stream", WARNING, "further lists"),
     "no device": Case(_raw(), "first list", WARNING, "empty"),
     "listed twice": Case(
-        _raw(api_pb2.Device(ID="a", health="Healthy"), api_pb2.Device(ID="a", health="Unhealthy")),
+        _raw(_plain("a"), _plain("a", "Unhealthy")),
         *("device IDs", ERROR, "1 listed more than once and counted once ('a')"),
     ),
-    "long ID": Case(_raw(api_pb2.Device(ID="a" * 64, health="Healthy")), "device IDs", WARNING, "(64 characters)"),
-    "empty ID": Case(_raw(api_pb2.Device(health="Healthy")), "device IDs", WARNING, "escaped:"),
-    "odd health": Case(_raw(api_pb2.Device(ID="a", health="healthy")), "health", WARNING, "a ('healthy')"),
-    "negative node": Case(_raw(_device("a", -1)), "topology", ERROR, "a (node -1)"),
-    "no node": Case(_raw(_device("a")), "topology", WARNING, "aligns with no node"),
-    "unknown node": Case(_raw(_device("a", 4095)), "topology", WARNING, "NUMA nodes 4095"),
-    "large list": Case(
-        _raw(*(api_pb2.Device(ID=f"{i:063}", health="Healthy") for i in range(60_000))),
-        *("list size", ERROR, "drops the plugin"),
-    ),
-    "too many devices": Case(
-        _raw(*(api_pb2.Device(ID=str(i), health="Healthy") for i in range(131_073))),
-        *("list size", ERROR, "131072 devices"),
-    ),
-    "larger than the agent reads": Case(
-        _raw(api_pb2.Device(ID="a" * 17 * 1024 * 1024, health="Healthy")), "first list", ERROR, "RESOURCE_EXHAUSTED"
-    ),
+    "long ID": Case(_raw(_plain("a" * 64)), "device IDs", WARNING, "(64 characters)"),
+    "empty ID": Case(_raw(_plain()), "device IDs", WARNING, "escaped:"),
+    "odd health": Case(_raw(_plain("a", "healthy")), "health", WARNING, "a ('healthy')"),
+    "negative node": Case(_raw(_on("a", -1)), "topology", ERROR, "a (node -1)"),
+    "no node": Case(_raw(_on("a")), "topology", WARNING, "aligns with no node"),
+    "unknown node": Case(_raw(_on("a", 4095)), "topology", WARNING, "NUMA nodes 4095"),
+    "large list": Case(_raw(*(_plain(f"{i:063}") for i in range(60_000))), "list size", ERROR, "drops the plugin"),
+    "too many devices": Case(_raw(*(_plain(str(i)) for i in range(131_073))), "list size", ERROR, "131072 devices"),
+    "larger than the agent reads": Case(_raw(_plain("a" * 17_000_000)), "first list", ERROR, "RESOURCE_EXHAUSTED"),
     "prefers others": Case(_with(preferred_answer=["a", "z"]), "GetPreferredAllocation", ERROR, "not available: z"),
     "prefers too few": Case(
         _with(preferred_answer=["a"]), "GetPreferredAllocation", WARNING, "1 devices for a size of 2"

@@ -89,7 +89,7 @@ def test_without_a_socket_the_kubelet_is_selected(node: Path) -> None:
 
 
 GROUP = {"paths": [{"path": "/dev/x"}]}
-SIMULATED = {"simulated": [{"resourceName": GPU}]}
+SIMULATED: dict[str, Any] = {"simulated": [{"resourceName": GPU}]}
 
 
 @pytest.mark.parametrize(

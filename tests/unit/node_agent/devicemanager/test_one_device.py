@@ -88,9 +88,7 @@ def test_what_has_passed_on_is_free(one: Tokens, other: Tokens) -> None:
     [
         pytest.param(("c188:0", "/usb/1:2:A/1.0/x"), ("c188:0",), id="only the held one has a serial"),
         pytest.param(("c188:0",), ("c188:0", "/usb/1:2:A/1.0/x"), id="only the other one has"),
-        pytest.param(
-            ("/port/1-1/x", "/usb/1:2:A/x"), ("by port 1-1", "/port/1-1/x", "/usb/1:2:B/x"), id="whatever is in a port"
-        ),
+        pytest.param(("/port/1-1/x", "/usb/1:2:A/x"), ("by port 1-1", "/port/1-1/x", "/usb/1:2:B/x"), id="by its port"),
     ],
 )
 def test_what_may_be_the_same_device_is_not_free(one: Tokens, other: Tokens) -> None:

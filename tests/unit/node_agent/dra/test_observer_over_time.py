@@ -111,6 +111,9 @@ async def test_names_are_kept_in_a_file(node: Node, tmp_path: Path) -> None:
     await node.put("t", "b", pool="a/b")
     async with node.running():
         await later(observer.STORE_SECONDS + 1)
+        stored = node.file.stat().st_ino
+        await later(observer.STORE_SECONDS)
+        assert node.file.stat().st_ino == stored, "once"
     found = known_names(node.file)
     assert (found, found[KEY]) == (node.served.names, NAME)
     again = Node(tmp_path, found)

@@ -10,11 +10,7 @@ from nodedevice_agent.devicemanager.allocation import pod_allocation
 from nodedevice_agent.devicemanager.pods import Container, Pod
 from nodedevice_agent.devicemanager.records.checkpoint import PluginSocket
 from nodedevice_agent.devicemanager.resources import resource_table
-from nodedevice_agent.deviceplugin import reconnect_after_restart
-from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
-from nodedevice_agent.errors import DirectoryServed
 
-from tests.fakes.device_manager import Manager
 from tests.fakes.hosted_manager import PATIENCE_SECONDS, HostedManager, hosted
 from tests.fakes.plugin import FakeDevice, FakePlugin
 from tests.integration.deadlines import long_deadlines as long_deadlines
@@ -22,13 +18,6 @@ from tests.integration.deadlines import long_deadlines as long_deadlines
 RESOURCE = "example.com/fake"
 POD = Pod("uid-1", "default", "train", (Container("main", limits={RESOURCE: 1}),))
 pytestmark = pytest.mark.usefixtures("long_deadlines")
-
-
-@pytest.fixture
-def plugin_dir(tmp_path: Path) -> Path:
-    path = tmp_path / "plugins"
-    path.mkdir()
-    return path
 
 
 @pytest.fixture
@@ -119,39 +108,3 @@ async def test_a_call_in_flight_when_its_connection_is_replaced_is_made_again(
             await plugin.wait_for_calls("Allocate", 2)
         gate.set()
         await manager.until(lambda: [a.device_ids for a in manager.manager.book] == [("a",)])
-
-
-async def test_a_plugin_that_hangs_or_died_blocks_nothing(
-    tmp_path: Path, plugin: FakePlugin, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    dead = FakePlugin("example.com/dead", {"c": FakeDevice()})
-    async with hosted(tmp_path) as manager:
-        await manager.register(plugin)
-        await manager.register(dead)
-    await dead.stop(leave_socket=True)
-    plugin.knobs.options_gate = asyncio.Event()
-    monkeypatch.setattr(reconnect_after_restart, "RECONNECT_SECONDS", 0.2)
-    async with hosted(tmp_path) as manager:
-        assert is_available(manager, 0)
-        assert [path.name for path in manager.plugin_dir.iterdir() if path.is_socket()] == ["kubelet.sock"]
-        plugin.knobs.options_gate.set()
-        await plugin.stop()
-        await manager.register(plugin)
-
-
-async def test_nothing_is_removed_where_another_serves(tmp_path: Path, plugin_dir: Path, plugin: FakePlugin) -> None:
-    other = Manager(plugin_dir)
-    await other.start()
-    await plugin.join(plugin_dir)
-    with pytest.raises(DirectoryServed):
-        HostedManager(tmp_path)
-    assert plugin.socket_path.is_socket()
-    assert (plugin_dir / "kubelet.sock").is_socket()
-    await other.stop()
-
-
-@pytest.mark.kubelet("scenario 2")
-async def test_two_agents_never_share_a_directory(tmp_path: Path) -> None:
-    async with hosted(tmp_path):
-        with pytest.raises(DirectoryServed, match="lock"):
-            PluginDirectory.take(tmp_path / "plugins")

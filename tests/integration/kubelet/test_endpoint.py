@@ -51,16 +51,6 @@ async def plugin(agent: Mirroring) -> AsyncIterator[FakePlugin]:
     await found.stop()
 
 
-async def test_changed_options_cause_a_new_registration(agent: Mirroring, kubelet: Manager, plugin: FakePlugin) -> None:
-    await kubelet.until_listed(GPU, ["d0", "d1"])
-    await plugin.stop()
-    other = FakePlugin(GPU, {"d0": FakeDevice()})
-    await other.join(agent.plugin_dir)
-    await kubelet.until(lambda: not kubelet.options[GPU].pre_start_required)
-    await kubelet.until_listed(GPU, ["d0"])
-    await other.stop()
-
-
 async def test_a_list_that_the_kubelet_would_not_take_is_not_sent(
     agent: Mirroring, kubelet: Manager, plugin: FakePlugin, monkeypatch: pytest.MonkeyPatch
 ) -> None:

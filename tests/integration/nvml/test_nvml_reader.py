@@ -2,7 +2,6 @@
 
 import os
 import signal
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -53,23 +52,6 @@ async def test_its_process_may_die_at_any_time(t4: Node) -> None:
     await t4.until_unhealthy({0: "Xid48", 1: "DriverFailed"})
     t4.gpus.write("init SUCCESS")
     await t4.until_unhealthy({0: "Xid48"})
-
-
-async def test_polls_at_most_once_a_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with node(tmp_path, "dgx-h100", monkeypatch, records_calls=True, rescanSeconds=3600) as here:
-        await here.until(lambda r: r.available == 8)
-        here.gpus.lose(1)
-        await here.until_unhealthy({1: "GpuLost"})
-        here.gpus.write(WITHOUT_ACTIONS)
-        here.gpus.xid(3, 31, times=3000)
-        here.gpus.xid(3, 79)
-        await here.until_unhealthy({1: "GpuLost", 3: "Xid79"})
-        here.gpus.lose(4)
-        await here.until_unhealthy({1: "GpuLost", 3: "Xid79", 4: "GpuLost"})
-        calls = here.gpus.recorded_calls()
-        reads = [c.milliseconds for c in calls if c.function == "nvmlDeviceGetRemappedRows" and c.slot == 0]
-        assert len(reads) >= 3
-        assert min(later - earlier for earlier, later in pairwise(reads)) >= 900
 
 
 async def test_memory_of_its_process(dgx: Node) -> None:

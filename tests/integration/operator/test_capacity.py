@@ -125,12 +125,12 @@ class TestNothingToDo:
         assert len(operator_writes(installed, advertised.name)) == written
 
     def test_restart(
-        self,
-        installed: ControlPlane,
-        operator: OperatorProcess,
-        advertised: PlayedNode,
-        played: PlayNode,
+        self, installed: ControlPlane, operator: OperatorProcess, advertised: PlayedNode, played: PlayNode
     ) -> None:
+        """Neither Nodes and objects nor Events: of what is as it was, a device out of service among it, nothing is reported."""
+        cordon = {"spec": {"cordonedDevices": [{"id": "gpu-3", "reason": "fan"}]}}
+        advertised.client.patch(NodeDevice, advertised.nd_name(), cordon, patch_type=PatchType.MERGE)
+        advertised.wait_events("DevicesCordoned", about=advertised.nd_name())
         assert operator.stop() == 0
         written = len(operator_writes(installed))
         operator.start()

@@ -58,7 +58,25 @@ case "$*" in
   *" images ls") echo "REF TYPE DIGEST SIZE"; cat {folder}/on-node 2>/dev/null || true ;;
 esac
 """
+_KUBECONFIG = {
+    "current-context": "lab",
+    "clusters": [{"name": "lab", "cluster": {"server": "https://127.0.0.1:6443"}}],
+    "contexts": [{"name": "lab", "context": {"cluster": "lab", "user": "lab"}}],
+    "users": [{"name": "lab", "user": {}}],
+}
 OWNER = {"meta.helm.sh/release-name": "nodedevice", "meta.helm.sh/release-namespace": "nodedevice-system"}
+
+
+Answers = Mapping[str, Any]
+
+
+def release(namespace: str = "nodedevice-system", name: str = "nodedevice", status: str = "deployed") -> Json:
+    """As `helm list` has it."""
+    return {"namespace": namespace, "name": name, "status": status, "chart": "nodedevice-0.1.0"}
+
+
+# another release, in another namespace
+OWNED_BY_ANOTHER: Answers = {"releases": [release("b", "theirs")]}
 
 
 @dataclass(frozen=True)
@@ -77,6 +95,10 @@ class World:
 
     def answer(self, name: str, content: Any) -> None:
         (self.folder / name).write_text(content if isinstance(content, str) else json.dumps(content))
+
+    def answers(self, answers: Answers) -> None:
+        for name, content in answers.items():
+            self.answer(name, content)
 
     def program(self, name: str, body: str = "") -> None:
         file = self.folder / "bin" / name
@@ -137,15 +159,18 @@ def world(folder: Path) -> World:
     # neither of this machine's own may be asked; as clients of containers they do what they are bid
     for builder in ("docker", "podman", "buildah"):
         made.program(builder, '[ "$1" = info ] && exit 1' + _CTR)
-    made.answer("kubeconfig", _kubeconfig())
-    made.answer("version", {"major": "1", "minor": "37", "gitVersion": "v1.37.2"})
-    made.answer("helm-version", "v4.3.1+g1")
-    made.answer("releases", [])
     accounts = [{"name": "nodedevice-agent", "namespace": "nodedevice-system"}]
-    made.answer("bindings", {"items": [{"subjects": accounts}]})
-    made.answer("planned", {"manifest": "x: 1", "config": {}, "hooks": []})
-    for name in ("nodes", "nodedevices", "pods", "crds", "secrets", "workloads"):
-        made.answer(name, {"items": []})
+    made.answers(
+        {
+            **{name: {"items": []} for name in ("nodes", "nodedevices", "pods", "crds", "secrets", "workloads")},
+            "kubeconfig": _KUBECONFIG,
+            "version": {"major": "1", "minor": "37", "gitVersion": "v1.37.2"},
+            "helm-version": "v4.3.1+g1",
+            "releases": [],
+            "bindings": {"items": [{"subjects": accounts}]},
+            "planned": {"manifest": "x: 1", "config": {}, "hooks": []},
+        }
+    )
     return made
 
 
@@ -187,24 +212,17 @@ def built(world: World) -> None:
 
 def running(world: World) -> None:
     """An install whose agent, operator and first NodeDevice are there."""
-    image = {"agent": "a", "operator": "o"}
-    kinds = {"agent": "DaemonSet", "operator": "Deployment"}
     pods, workloads = [], []
-    for component, name in image.items():
+    for component, kind, image in (("agent", "DaemonSet", "a"), ("operator", "Deployment", "o")):
         labels = {"app.kubernetes.io/component": component}
-        pod_spec = {"nodeName": "a", "containers": [{"image": name}]}
-        status = {"conditions": [{"type": "Ready", "status": "True"}]}
-        pods.append({"metadata": {"labels": labels}, "spec": pod_spec, "status": status})
-        metadata = {
-            "name": f"nodedevice-{component}",
-            "namespace": "nodedevice-system",
-            "annotations": OWNER,
-            "labels": labels,
-        }
+        pod_spec = {"nodeName": "a", "containers": [{"image": image}]}
+        ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+        pods.append({"metadata": {"labels": labels}, "spec": pod_spec, "status": ready})
+        place = {"name": f"nodedevice-{component}", "namespace": "nodedevice-system"}
+        metadata = {**place, "annotations": OWNER, "labels": labels}
         spec = {"template": {"spec": pod_spec}}
-        workloads.append(
-            {"kind": kinds[component], "metadata": metadata, "spec": spec, "status": {"desiredNumberScheduled": 1}}
-        )
+        workload = {"kind": kind, "metadata": metadata, "spec": spec}
+        workloads.append({**workload, "status": {"desiredNumberScheduled": 1}})
     device = {"metadata": {"name": "a.fuse"}, "spec": {"nodeName": "a", "resourceName": "example.com/fuse"}}
     world.answer("pods", {"items": pods})
     world.answer("workloads", {"items": workloads})
@@ -214,28 +232,6 @@ def running(world: World) -> None:
 def installed(world: World) -> None:
     """A release of ours that is as an upgrade would make it."""
     running(world)
-    release = {
-        "namespace": "nodedevice-system",
-        "name": "nodedevice",
-        "status": "deployed",
-        "chart": "nodedevice-0.1.0",
-    }
-    world.answer("releases", [release])
+    world.answer("releases", [release()])
     world.answer("release", {"info": {"status": "deployed"}, "manifest": "x: 1", "config": {}, "hooks": []})
     world.answer("crds", {"items": [{"metadata": {"name": f"{kind}.nodedevice.io"}} for kind in ("a", "b", "c")]})
-
-
-def owned_by_another(world: World) -> None:
-    """The release of somebody else, in another namespace."""
-    world.answer("releases", [{"namespace": "b", "name": "theirs", "status": "deployed", "chart": "nodedevice-0.1.0"}])
-
-
-def _kubeconfig() -> str:
-    return json.dumps(
-        {
-            "current-context": "lab",
-            "clusters": [{"name": "lab", "cluster": {"server": "https://127.0.0.1:6443"}}],
-            "contexts": [{"name": "lab", "context": {"cluster": "lab", "user": "lab"}}],
-            "users": [{"name": "lab", "user": {}}],
-        }
-    )

@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
 
@@ -16,7 +15,7 @@ import pytest
 from hack.install.cluster import Cluster
 from tests.cluster.waiting import wait_until
 from tests.hack.install import stand_ins
-from tests.hack.install.stand_ins import World, built, installed, node, running
+from tests.hack.install.stand_ins import Answers, Json, World, built, installed, node, release, running
 
 ROOT = Path(__file__).parents[3]
 _KIND = node("lab-control-plane", provider="kind://docker/lab/lab-control-plane")
@@ -71,20 +70,17 @@ def test_clusters_with_a_load_command_of_their_own(world: World, program: str) -
 @pytest.mark.parametrize(
     "changed",
     [
-        pytest.param(lambda world: world.answer("planned", {"manifest": "x: 2", "config": {}}), id="sources or values"),
-        pytest.param(lambda world: world.answer("differs", "1"), id="somebody deleted or edited an object"),
-        pytest.param(lambda world: world.answer("pods", {"items": []}), id="it does not run"),
-        pytest.param(lambda world: world.answer("crds", {"items": []}), id="the kinds are gone"),
-        pytest.param(
-            lambda world: world.answer("release", {"info": {"status": "failed"}, "manifest": "x: 1"}),
-            id="it had failed",
-        ),
+        pytest.param({"planned": {"manifest": "x: 2", "config": {}}}, id="sources or values"),
+        pytest.param({"differs": "1"}, id="somebody deleted or edited an object"),
+        pytest.param({"pods": {"items": []}}, id="it does not run"),
+        pytest.param({"crds": {"items": []}}, id="the kinds are gone"),
+        pytest.param({"release": {"info": {"status": "failed"}, "manifest": "x: 1"}}, id="it had failed"),
     ],
 )
-def test_what_changed_is_changed(world: World, changed: Callable[[World], None]) -> None:
+def test_what_changed_is_changed(world: World, changed: Answers) -> None:
     _on_kind(world)
     installed(world)
-    changed(world)
+    world.answers(changed)
     done = world.run("install", "--timeout-seconds", "0.1")
     assert [line.split()[:2] for line in world.calls("kind")] == [["kind", "load"], ["kind", "load"]], done.error
     # values of its own stay; only a first install offers a device of ours
@@ -105,45 +101,22 @@ def test_a_first_install_offers_a_device_unless_values_do(world: World, tmp_path
     assert f"--values {mine} --values " in world.calls("helm")[-1]
 
 
-def _no_kubeconfig(world: World) -> None:
-    world.answer("kubeconfig", "{}")
+def _nodes(*nodes: Json) -> Answers:
+    return {"nodes": {"items": [*nodes]}}
 
 
-def _unreachable(world: World) -> None:
-    world.answer(
-        "refusal", "The connection to the server 127.0.0.1:6443 was refused - did you specify the right host or port?\n"
-    )
+def _workload(kind: str, name: str, namespace: str) -> Answers:
+    return {"workloads": {"items": [{"kind": kind, "metadata": {"name": name, "namespace": namespace}}]}}
 
 
-def _old(world: World) -> None:
-    world.answer("version", {"major": "1", "minor": "32+", "gitVersion": "v1.32.0"})
-
-
-def _cut_off(world: World) -> None:
-    release = {
-        "namespace": "nodedevice-system",
-        "name": "nodedevice",
-        "status": "pending-upgrade",
-        "chart": "nodedevice-0.1.0",
-    }
-    world.answer("releases", [release])
-
-
-def _newer_kinds(world: World) -> None:
-    metadata = {"name": "a.nodedevice.io", "annotations": {"nodedevice.io/release": "99.0.0"}}
-    world.answer("crds", {"items": [{"metadata": metadata}]})
-
-
-def _manifest(world: World) -> None:
-    metadata = {"name": "nodedevice-agent", "namespace": "nodedevice-system"}
-    world.answer("workloads", {"items": [{"kind": "DaemonSet", "metadata": metadata}]})
+_NEWER_KIND = {"name": "a.nodedevice.io", "annotations": {"nodedevice.io/release": "99.0.0"}}
+_UNREACHABLE = "The connection to the server 127.0.0.1:6443 was refused - did you specify the right host or port?\n"
 
 
 def test_a_label_of_a_tenant_is_no_install(world: World) -> None:
     """Whose accounts have no rights of the chart."""
     world.run_by([node("a")])
-    metadata = {"name": "innocent", "namespace": "tenant-a"}
-    world.answer("workloads", {"items": [{"kind": "Deployment", "metadata": metadata}]})
+    world.answers(_workload("Deployment", "innocent", "tenant-a"))
     assert "tenant-a" not in world.run("install", "--plan", "--registry", "r.example.com/x").error
 
 
@@ -164,37 +137,47 @@ def test_paths_of_a_kubeconfig_start_from_its_folder(world: World) -> None:
 @pytest.mark.parametrize(
     ("spoiled", "message"),
     [
-        pytest.param(_no_kubeconfig, "no current kubeconfig .*: set KUBECONFIG", id="no kubeconfig"),
+        pytest.param({"kubeconfig": "{}"}, "no current kubeconfig .*: set KUBECONFIG", id="no kubeconfig"),
         pytest.param(
-            _unreachable, "asking the API server https://127.0.0.1:6443 of the context lab failed", id="unreachable"
-        ),
-        pytest.param(_old, "Kubernetes v1.32.0 is too old: it takes 1.34 or newer", id="too old"),
-        pytest.param(
-            lambda world: world.answer("no-rights", ""), "may not create namespaces, .*cluster-admin", id="no rights"
+            {"refusal": _UNREACHABLE},
+            "asking the API server https://127.0.0.1:6443 of the context lab failed",
+            id="unreachable",
         ),
         pytest.param(
-            stand_ins.owned_by_another,
+            {"version": {"major": "1", "minor": "32+", "gitVersion": "v1.32.0"}},
+            "Kubernetes v1.32.0 is too old: it takes 1.34 or newer",
+            id="too old",
+        ),
+        pytest.param({"no-rights": ""}, "may not create namespaces, .*cluster-admin", id="no rights"),
+        pytest.param(
+            stand_ins.OWNED_BY_ANOTHER,
             "the release theirs in the namespace b, .*Nothing was changed",
             id="another release",
         ),
-        pytest.param(_manifest, "as a manifest in the namespace nodedevice-system", id="installed by a manifest"),
-        pytest.param(_newer_kinds, "kind a.nodedevice.io is of release 99.0.0, newer than this tree", id="newer kinds"),
-        pytest.param(_cut_off, "is pending-upgrade: .*helm rollback", id="cut off"),
         pytest.param(
-            lambda world: world.run_by([node(architecture="s390x", provider="kind://docker/lab/a")]),
+            _workload("DaemonSet", "nodedevice-agent", "nodedevice-system"),
+            "as a manifest in the namespace nodedevice-system",
+            id="installed by a manifest",
+        ),
+        pytest.param(
+            {"crds": {"items": [{"metadata": _NEWER_KIND}]}},
+            "kind a.nodedevice.io is of release 99.0.0, newer than this tree",
+            id="newer kinds",
+        ),
+        pytest.param(
+            {"releases": [release(status="pending-upgrade")]}, "is pending-upgrade: .*helm rollback", id="cut off"
+        ),
+        pytest.param(
+            _nodes(node(architecture="s390x", provider="kind://docker/lab/a")),
             "a node of the architecture s390x, and images are made for amd64 and arm64",
             id="architecture",
         ),
-        pytest.param(
-            lambda world: world.run_by([node("pi")]),
-            "(?s)to pi .*there are three ways.*Nothing was changed",
-            id="no way",
-        ),
+        pytest.param(_nodes(node("pi")), "(?s)to pi .*there are three ways.*Nothing was changed", id="no way"),
     ],
 )
-def test_what_is_refused_changes_nothing(world: World, spoiled: Callable[[World], None], message: str) -> None:
+def test_what_is_refused_changes_nothing(world: World, spoiled: Answers, message: str) -> None:
     _on_kind(world)
-    spoiled(world)
+    world.answers(spoiled)
     done = world.run("install")
     assert re.search(message, done.error), done.error
     assert done.error.startswith("install: ")

@@ -62,7 +62,7 @@ def test_images_of_nodes_that_cannot_be_reached_are_named(world: World) -> None:
 
 def test_somebody_elses_release_is_not_ended(world: World) -> None:
     world.run_by([_KIND])
-    stand_ins.owned_by_another(world)
+    world.answers(stand_ins.OWNED_BY_ANOTHER)
     done = world.run("uninstall", "--all", "--yes")
     assert "make uninstall NAMESPACE=b RELEASE=theirs" in done.error
     assert world.changes() == []
@@ -71,8 +71,7 @@ def test_somebody_elses_release_is_not_ended(world: World) -> None:
 def test_images_and_their_ids_go_and_no_others(world: World) -> None:
     """What is left of an install that was removed without its images."""
     _on_kind(world)
-    for name in ("releases", "workloads"):
-        world.answer(name, [] if name == "releases" else {"items": []})
+    world.answers({"releases": [], "workloads": {"items": []}})
     done = world.run("uninstall", "--all", "--yes")
     assert not done.error
     removed = [line for line in world.calls("docker") if " images rm " in line]

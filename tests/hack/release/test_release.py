@@ -63,11 +63,7 @@ def test_provenance_names_the_commit_and_the_arguments(project: Path, dist: Path
     built = json.loads((dist / "provenance.json").read_text())["buildDefinition"]
     (source,) = built["resolvedDependencies"]
     assert source["digest"] == {"gitCommit": head.stdout.strip()}
-    assert built["externalParameters"] == {
-        "version": "0.1.0",
-        "registry": "registry.example.com/team",
-        "source": "",
-    }
+    assert built["externalParameters"] == {"version": "0.1.0", "registry": "registry.example.com/team", "source": ""}
 
 
 def test_artifact_hub_finds_what_it_shows() -> None:

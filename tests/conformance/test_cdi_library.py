@@ -13,15 +13,8 @@ from tests.oracle.cdi import table
 from tests.oracle.cdi.cases import Case
 from tests.unit.node_agent.lib.test_cdi_library import SAID, taken
 
-_NODE: Final = {
-    "path": "/dev/x",
-    "hostPath": "/dev/y",
-    "type": "c",
-    "major": 195,
-    "minor": 1,
-    "permissions": "rw",
-    "uid": 0,
-}
+_NUMBER: Final = {"type": "c", "major": 195, "minor": 1}
+_NODE: Final = {"path": "/dev/x", "hostPath": "/dev/y", **_NUMBER, "permissions": "rw", "uid": 0}
 _EDITS: Final = {
     "env": ["A=b"],
     "deviceNodes": [_NODE],
@@ -33,27 +26,8 @@ _EDITS: Final = {
 }
 _VERSIONS: Final = ("0.1.0", "0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "1.0.0", "v1.1.0", "1.2.0")
 _ODD: Final[tuple[Any, ...]] = (
-    *(
-        "",
-        "a",
-        "A=b",
-        "=b",
-        "v.com/c",
-        "a/b.c",
-        "1",
-        "..",
-        "a b",
-        "é",
-        "c",
-        "u",
-        "prestart",
-        "none",
-        "rw",
-        "yes",
-        "null",
-        "0777",
-    ),
-    *(0, 1, -1, 1.5, 1 << 32, 1 << 63, True, None, [], {}, "x" * 4096),
+    *["a", "A=b", "=b", "v.com/c", "a/b.c", "1", "..", "é", "c", "u", "prestart", "none", "rw", "yes", "null", "0777"],
+    *("", "a b", 0, 1, -1, 1.5, 1 << 32, 1 << 63, True, None, [], {}, "x" * 4096),
 )
 _FILES: Final = ("etc/a.json", "etc/b.yaml", "run/a.json", "run/b.yaml", "etc/c.yml")
 

@@ -54,9 +54,8 @@ class Api:
         connection = http.client.HTTPConnection(self._host, timeout=60)
         asked = "&".join(f"{key}={quote(value, safe='')}" for key, value in query.items())
         headers = {"Accept": accept, **({"Content-Type": kind} if body is not None else {})}
-        connection.request(
-            verb, f"{path}?{asked}" if asked else path, None if body is None else json.dumps(body), headers
-        )
+        content = None if body is None else json.dumps(body)
+        connection.request(verb, f"{path}?{asked}" if asked else path, content, headers)
         response = connection.getresponse()
         octets, content_type = response.read(), (response.headers["Content-Type"] or "").partition(";")[0]
         connection.close()
@@ -142,11 +141,8 @@ def changed(api: Api) -> Iterator[Response]:
     yield api("PATCH", path, [{"op": "add", "path": "/data/more", "value": "3"}], _JSON_PATCH)
     yield api("PATCH", path, [{"op": "test", "path": "/data/more", "value": "4"}], _JSON_PATCH)
     yield api("PATCH", path, [{"op": "remove", "path": "/data/none"}], _JSON_PATCH)
-    version = {
-        "op": "replace",
-        "path": "/metadata/resourceVersion",
-        "value": made.content["metadata"]["resourceVersion"],
-    }
+    former = made.content["metadata"]["resourceVersion"]
+    version = {"op": "replace", "path": "/metadata/resourceVersion", "value": former}
     yield api("PATCH", path, [version], _JSON_PATCH)
     yield api("PUT", path, {**made.content, "data": {"put": "5"}})
     current = api("GET", path).content
@@ -192,13 +188,8 @@ def statuses(api: Api) -> Iterator[Response]:
 
 
 def tables(api: Api) -> Iterator[Response]:
-    condition = {
-        "type": "Ready",
-        "status": "False",
-        "reason": "NoDevices",
-        "message": "none",
-        "lastTransitionTime": THEN,
-    }
+    ready = {"type": "Ready", "status": "False", "reason": "NoDevices", "message": "none"}
+    condition = {**ready, "lastTransitionTime": "2026-01-02T03:04:05Z"}
     path = f"{NODE_DEVICES}/table.example.com.gpu"
     api("POST", NODE_DEVICES, a_node_device("table"))
     api("PATCH", f"{path}/status", {"status": {"total": 2, "healthy": 1, "conditions": [condition]}}, _MERGE)
@@ -257,7 +248,6 @@ def discovered(api: Api) -> Iterator[Response]:
     yield found
 
 
-THEN: Final = "2026-01-02T03:04:05Z"
 ROWS: Final[tuple[Callable[[Api], Iterator[Response]], ...]] = (
     missing,
     created,

@@ -213,7 +213,6 @@ class Extender(Program):
 
     def close(self) -> None:
         self._extender.close()
-        self._node.remove_parts()
         self._node.remove()
         self._extender.verify_no_traceback()
 

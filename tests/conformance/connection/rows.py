@@ -1,6 +1,7 @@
 """Settings of kubeconfigs and environments, one row each, for a table of how kubectl and our programs follow them."""
 
 import base64
+import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -55,14 +56,21 @@ class Parts:
 
 
 def credential(version: str = _V1, **status: Any) -> str:
-    import json
-
     return json.dumps({"apiVersion": version, "kind": "ExecCredential", "status": status})
 
 
 def login(place: Place, output: str | None = None, **entry: Any) -> dict[str, Any]:
     program = place.login_program(credential(token="t-exec") if output is None else output)
     return {"exec": {"apiVersion": _V1, "command": program, "interactiveMode": "Never", **entry}}
+
+
+def by_login(output: str | None = None, **entry: Any) -> Callable[[Place], Parts]:
+    return lambda place: Parts(user=login(place, output, **entry))
+
+
+def written(old: str, new: str) -> Callable[[Place], Parts]:
+    """The row's own file has this text otherwise."""
+    return lambda _: Parts(text=lambda text: text.replace(old, new))
 
 
 def plain(**cluster: Any) -> Callable[[Place], Parts]:
@@ -86,6 +94,11 @@ def _relative(place: Place) -> Parts:
     place.file("token", "t-file\n")
     place.file("ca.crt", Path(place.ca).read_text())
     return Parts(cluster={"certificate-authority": "ca.crt"}, user={"tokenFile": "token"})
+
+
+def _login_with_certificate(place: Place) -> Parts:
+    certificate, key = ((place.server.folder / name).read_text() for name in ("tls.crt", "tls.key"))
+    return Parts(user=login(place, credential(clientCertificateData=certificate, clientKeyData=key)))
 
 
 def _second_file(place: Place) -> Parts:
@@ -116,6 +129,7 @@ def _with_comment(place: Place) -> Parts:
     return Parts(cluster={"certificate-authority": "", "certificate-authority-data": data})
 
 
+_ALL_OF_EVE: Final = {"as": "eve", "as_groups": ["a", "b"], "as_uid": "7", "as_user_extra": {"Sco pe/x": ["view"]}}
 Row = tuple[str, Callable[[Place], Parts]]
 
 ROWS: Final[tuple[Row, ...]] = (
@@ -167,64 +181,39 @@ ROWS: Final[tuple[Row, ...]] = (
     ("username and token", of_user(username="u", password="p", token="t")),
     ("client-certificate", lambda p: Parts(user=_with_certificate(p))),
     ("client-certificate-data", lambda p: Parts(user=_with_data(p))),
-    (
-        "client-certificate without a key",
-        lambda p: Parts(user={"client-certificate": str(p.server.folder / "tls.crt")}),
-    ),
+    ("client-certificate without a key", lambda p: Parts(user={"client-certificate": f"{p.server.folder}/tls.crt"})),
     ("client-certificate and token", lambda p: Parts(user={**_with_certificate(p), "token": "t"})),
-    (
-        "as, as-groups, as-uid, as-user-extra",
-        of_user(
-            token="t", **{"as": "eve", "as_groups": ["a", "b"], "as_uid": "7", "as_user_extra": {"Sco pe/x": ["view"]}}
-        ),
-    ),
+    ("as, as-groups, as-uid, as-user-extra", of_user(token="t", **_ALL_OF_EVE)),
     ("as-groups without as", of_user(token="t", as_groups=["a"])),
     ("auth-provider", of_user(auth_provider={"name": "gcp"})),
     # exec plugins
-    ("exec v1", lambda p: Parts(user=login(p))),
-    (
-        "exec v1beta1",
-        lambda p: Parts(user=login(p, credential(f"{_V1}beta1", token="t-exec"), apiVersion=f"{_V1}beta1")),
-    ),
-    ("exec v1alpha1", lambda p: Parts(user=login(p, apiVersion=f"{_V1}alpha1"))),
-    (
-        "exec with another version in its output",
-        lambda p: Parts(user=login(p, credential(f"{_V1}beta1", token="t-exec"))),
-    ),
-    ("exec by a relative path", lambda p: Parts(user=login(p, command="./login"))),
-    (
-        "exec with a certificate",
-        lambda p: Parts(
-            user=login(
-                p,
-                credential(
-                    clientCertificateData=(p.server.folder / "tls.crt").read_text(),
-                    clientKeyData=(p.server.folder / "tls.key").read_text(),
-                ),
-            )
-        ),
-    ),
-    ("exec without a command", lambda p: Parts(user=login(p, command=""))),
-    ("exec that fails", lambda p: Parts(user=login(p, command="/bin/false"))),
-    ("exec that is not installed", lambda p: Parts(user=login(p, command="none-such", installHint="install it"))),
+    ("exec v1", by_login()),
+    ("exec v1beta1", by_login(credential(f"{_V1}beta1", token="t-exec"), apiVersion=f"{_V1}beta1")),
+    ("exec v1alpha1", by_login(apiVersion=f"{_V1}alpha1")),
+    ("exec with another version in its output", by_login(credential(f"{_V1}beta1", token="t-exec"))),
+    ("exec by a relative path", by_login(command="./login")),
+    ("exec with a certificate", _login_with_certificate),
+    ("exec without a command", by_login(command="")),
+    ("exec that fails", by_login(command="/bin/false")),
+    ("exec that is not installed", by_login(command="none-such", installHint="install it")),
     ("exec with a token beside it", lambda p: Parts(user={**login(p), "token": "t"})),
     (
         "exec with an expired credential",
-        lambda p: Parts(user=login(p, credential(token="t-exec", expirationTimestamp="2020-01-01T00:00:00Z"))),
+        by_login(credential(token="t-exec", expirationTimestamp="2020-01-01T00:00:00Z")),
     ),
-    ("exec that always needs a terminal", lambda p: Parts(user=login(p, interactiveMode="Always"))),
+    ("exec that always needs a terminal", by_login(interactiveMode="Always")),
     ("exec with a username beside it", lambda p: Parts(user={**login(p), "username": "u", "password": "p"})),
     ("exec with a client certificate beside it", lambda p: Parts(user={**login(p), **_with_certificate(p)})),
     ("exec without any field", of_user(exec={})),
-    ("exec v1 without interactiveMode", lambda p: Parts(user=login(p, interactiveMode=None))),
-    ("exec with another interactiveMode", lambda p: Parts(user=login(p, interactiveMode="Sometimes"))),
-    ("exec with a number in args", lambda p: Parts(user=login(p, args=[1]))),
-    ("exec with a number in env", lambda p: Parts(user=login(p, env=[{"name": "A", "value": 1}]))),
+    ("exec v1 without interactiveMode", by_login(interactiveMode=None)),
+    ("exec with another interactiveMode", by_login(interactiveMode="Sometimes")),
+    ("exec with a number in args", by_login(args=[1])),
+    ("exec with a number in env", by_login(env=[{"name": "A", "value": 1}])),
     (
         "exec with an expiry without a zone",
-        lambda p: Parts(user=login(p, credential(token="t-exec", expirationTimestamp="2099-01-01T00:00:00"))),
+        by_login(credential(token="t-exec", expirationTimestamp="2099-01-01T00:00:00")),
     ),
-    ("exec without a kind in its output", lambda p: Parts(user=login(p, credential(token="t").replace("kind", "x")))),
+    ("exec without a kind in its output", by_login(credential(token="t").replace("kind", "x"))),
     # files
     ("a user in a second file of KUBECONFIG", _second_file),
     ("two current contexts", lambda p: Parts(is_listed=True, after=[{"folder": ".", "current-context": "none"}])),
@@ -237,13 +226,10 @@ ROWS: Final[tuple[Row, ...]] = (
     ),
     ("an empty second file", lambda p: Parts(is_listed=True, after=[{"folder": "."}])),
     ("a context without a cluster", lambda _: Parts(context={"cluster": "none"})),
-    ("JSON", lambda _: Parts(text=lambda text: __import__("json").dumps(yaml.safe_load(text)))),
-    (
-        "a cluster twice in one file",
-        lambda _: Parts(text=lambda text: text.replace("clusters:", "clusters:\n- name: c")),
-    ),
-    ("another kind of file", lambda _: Parts(text=lambda text: text.replace("kind: Config", "kind: Secret"))),
-    ("another apiVersion", lambda _: Parts(text=lambda text: text.replace("apiVersion: v1", "apiVersion: v2"))),
+    ("JSON", lambda _: Parts(text=lambda text: json.dumps(yaml.safe_load(text)))),
+    ("a cluster twice in one file", written("clusters:", "clusters:\n- name: c")),
+    ("another kind of file", written("kind: Config", "kind: Secret")),
+    ("another apiVersion", written("apiVersion: v1", "apiVersion: v2")),
     ("a date as the name of a context", _named("2026-01-01")),
     ("a time as the name of a context", _named("10:30")),
     ("a number as token", of_user(token=7)),

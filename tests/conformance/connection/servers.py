@@ -10,7 +10,11 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
+import prometheus_client
 import trustme
+from nodedevice_operator.kube import credentials
+from nodedevice_operator.kube.client import Client
+from nodedevice_operator.kube.health import ApiHealth
 
 from tests.fakes.played_api.kinds import NODES
 from tests.fakes.played_api.messages import Answer, Request, status
@@ -65,6 +69,13 @@ class ApiServer(PlayedApi):
         authorization, is_by_proxy = request.headers.get("authorization", ""), request.peer in self.proxied_ports
         self.seen.append(Seen(authorization, request.certificate, tuple(acting_as), is_by_proxy))
         return status(401) if {authorization, request.certificate} & self.refused else None
+
+
+def operator_client(kubeconfig: str | None) -> Client:
+    """The operator's client; None: of the environment's kubeconfig. Raises OperatorError."""
+    found = credentials.load(kubeconfig)
+    writes = prometheus_client.Counter("w", "w", ["kind", "verb", "outcome"], registry=None)
+    return Client(found, ApiHealth(found.server), writes)
 
 
 class Proxy:

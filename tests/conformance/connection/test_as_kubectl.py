@@ -3,11 +3,10 @@
 import asyncio
 import os
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-import prometheus_client
 import pytest
 import trustme
 from kubectl_nodedevice import program
@@ -15,13 +14,10 @@ from nodedevice_agent.errors import AgentError
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_kube.api_errors import ApiError
 from nodedevice_operator.errors import OperatorError
-from nodedevice_operator.kube import credentials
-from nodedevice_operator.kube.client import Client
-from nodedevice_operator.kube.health import ApiHealth
 
 from tests.cluster.build.binaries import find
 from tests.conformance.connection.rows import ROWS, Parts, Place, write
-from tests.conformance.connection.servers import PROXY_PASSWORD, ApiServer, Proxy, Seen
+from tests.conformance.connection.servers import PROXY_PASSWORD, ApiServer, Proxy, Seen, operator_client
 
 REFUSED: Final = "refused"
 _SECRETS: Final = ("SECRET", PROXY_PASSWORD)
@@ -80,36 +76,28 @@ def by_command(_: Mapping[str, str], capsys: pytest.CaptureFixture[str]) -> str:
     return shown.err + shown.out if status not in (0, 1) else ""
 
 
-def by_operator() -> str:
-    async def ask() -> str:
-        try:
-            found = credentials.load(None)
-            writes = prometheus_client.Counter("w", "w", ["kind", "verb", "outcome"], registry=None)
-            client = Client(found, ApiHealth(found.server), writes)
-            try:
-                await client.request("GET", "nodes", "/api/v1/nodes/edge")
-            finally:
-                await client.close()
-        except (OperatorError, ApiError) as exc:
-            return str(exc)
-        return ""
-
-    return asyncio.run(ask())
+async def by_operator() -> None:
+    client = operator_client(None)
+    try:
+        await client.request("GET", "nodes", "/api/v1/nodes/edge")
+    finally:
+        await client.close()
 
 
-def by_agent() -> str:
-    async def ask() -> str:
-        try:
-            client = KubeClient.connect(None)
-            try:
-                await client.node_uid("edge")
-            finally:
-                await client.close()
-        except (AgentError, ApiError) as exc:
-            return str(exc)
-        return ""
+async def by_agent() -> None:
+    client = KubeClient.connect(None)
+    try:
+        await client.node_uid("edge")
+    finally:
+        await client.close()
 
-    return asyncio.run(ask())
+
+def message_of(ask: Callable[[], Coroutine[None, None, None]]) -> str:
+    try:
+        asyncio.run(ask())
+    except (AgentError, OperatorError, ApiError) as exc:
+        return str(exc)
+    return ""
 
 
 def outcome(server: ApiServer, ask: Callable[[], str]) -> tuple[Seen | str, str]:
@@ -140,8 +128,8 @@ def test_as_kubectl(
     expected, by_example = outcome(server, lambda: by_kubectl(os.environ))
     ways: dict[str, Callable[[], str]] = {
         "command": lambda: by_command(os.environ, capsys),
-        "operator": by_operator,
-        "agent": by_agent,
+        "operator": lambda: message_of(by_operator),
+        "agent": lambda: message_of(by_agent),
     }
     found = {who: outcome(server, ask) for who, ask in ways.items()}
     assert {who: seen for who, (seen, _) in found.items()} == dict.fromkeys(ways, expected), (by_example, found)

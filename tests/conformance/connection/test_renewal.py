@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-import prometheus_client
 import pytest
 import yaml
 from kubectl_nodedevice.api import Api
@@ -17,11 +16,8 @@ from nodedevice_common.api_transport import Transport
 from nodedevice_kube.api_errors import ApiError
 from nodedevice_kube.credentials import load
 from nodedevice_operator.errors import OperatorError
-from nodedevice_operator.kube import credentials
-from nodedevice_operator.kube.client import Client
-from nodedevice_operator.kube.health import ApiHealth
 
-from tests.conformance.connection.servers import ApiServer, Proxy
+from tests.conformance.connection.servers import ApiServer, Proxy, operator_client
 
 # Of each program, which retries by itself in use.
 _ATTEMPTS: Final = 3
@@ -39,9 +35,7 @@ class Programs:
     """One client of each program, for one kubeconfig."""
 
     def __init__(self, kubeconfig: str) -> None:
-        found = credentials.load(kubeconfig)
-        writes = prometheus_client.Counter("w", "w", ["kind", "verb", "outcome"], registry=None)
-        self._operator = Client(found, ApiHealth(found.server), writes)
+        self._operator = operator_client(kubeconfig)
         self._agent = KubeClient.connect(Path(kubeconfig))
         self._command = Api(load(kubeconfig))
         self.ways: dict[str, _Ask] = {

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from hypothesis import HealthCheck, Phase, settings
 
 from tests.cluster.build.binaries import find
 from tests.oracle.differences import Difference
@@ -22,6 +23,18 @@ Compare = Callable[[Case], list[Difference]]
 # a test of both sides, the kubelet's first
 Play = Callable[[Side, Side], Awaitable[None]]
 _TALLY = pytest.StashKey[list[str]]()
+
+
+def searching(count: int) -> settings:
+    """For so many examples of hypothesis, and at least one."""
+    return settings(
+        max_examples=max(count, 1),
+        deadline=None,
+        database=None,
+        # shrinking is what makes a counter-example readable; explaining it would take as long again
+        phases=(Phase.generate, Phase.shrink),
+        suppress_health_check=list(HealthCheck),
+    )
 
 
 class Both:

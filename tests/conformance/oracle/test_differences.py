@@ -26,49 +26,55 @@ def _found(theirs: Seen, ours: Seen, containers: tuple[Ctr, ...] = _APP, **more:
     return [(difference.what, difference.paragraph) for difference in differences(theirs, ours, now)]
 
 
-def test_equal_is_no_difference() -> None:
-    assert _found(_seen("ab"), _seen("ab")) == []
+_WHICH = f"which {GPU} of p the pod holds"
+_ON_TWO_NODES = Seen({("p", "c0", GPU): {"a": (0,), "b": (1,)}}, _NUMBERS, {"p": Verdict(True)})
+_FEWER_FREE = Seen(_seen("ab").held, {GPU: (4, 3)}, {"p": Verdict(True)})
+_THREE = (Ctr("init", {GPU: 2}), Ctr("app", {GPU: 3}))
 
 
 @pytest.mark.parametrize(
     ("theirs", "ours", "containers", "what"),
     [
-        ("ab", "a", _APP, f"how many {GPU} of p each container holds"),
-        ("ab", "ac", _APP, f"which {GPU} of p the pod holds"),
-        ("ab|a", "ab|c", _REUSE, f"how many {GPU} of p are an init container's, too"),
-        ("ab|abc", "ab|abd", (Ctr("init", {GPU: 2}), Ctr("app", {GPU: 3})), f"which {GPU} of p the pod holds"),
+        pytest.param(_seen("ab"), _seen("ab"), _APP, [], id="equal"),
+        pytest.param(_seen("ab"), _seen("a"), _APP, [f"how many {GPU} of p each container holds"], id="fewer"),
+        pytest.param(_seen("ab"), _seen("ac"), _APP, [_WHICH], id="others"),
+        pytest.param(_seen("ab"), _ON_TWO_NODES, _APP, [_WHICH], id="of other NUMA nodes"),
+        pytest.param(
+            _seen("ab|a"),
+            _seen("ab|c"),
+            _REUSE,
+            [f"how many {GPU} of p are an init container's, too"],
+            id="not used again",
+        ),
+        pytest.param(_seen("ab|a"), _seen("ab|b"), _REUSE, [], id="any of an init container's"),
+        pytest.param(_seen("ab|abc"), _seen("ab|abd"), _THREE, [_WHICH], id="other new ones"),
+        pytest.param(_seen("ab"), _FEWER_FREE, _APP, ["capacity and allocatable"], id="numbers"),
+        pytest.param(
+            _seen("ab", allocated={GPU: [2]}),
+            _seen("ab", allocated={GPU: [1, 1]}),
+            _APP,
+            ["sizes of the Allocate calls"],
+            id="calls",
+        ),
+        pytest.param(
+            _seen("ab", asked={GPU: [Asked(2, 0, ("a", "b"))]}),
+            _seen("ab", asked={GPU: [Asked(2, 0, ("a", "b", "c"))]}),
+            _APP,
+            [f"GetPreferredAllocation of {GPU}"],
+            id="advice",
+        ),
     ],
-    ids=["fewer", "others", "not used again", "other new ones"],
 )
-def test_devices_are_compared(theirs: str, ours: str, containers: tuple[Ctr, ...], what: str) -> None:
-    assert _found(_seen(theirs), _seen(ours), containers) == [(what, "")]
-
-
-def test_numa_nodes_are_compared() -> None:
-    ours = Seen({("p", "c0", GPU): {"a": (0,), "b": (1,)}}, _NUMBERS, {"p": Verdict(True)})
-    assert _found(_seen("ab"), ours) == [(f"which {GPU} of p the pod holds", "")]
-
-
-def test_numbers_and_calls_are_compared() -> None:
-    assert _found(_seen("ab"), Seen(_seen("ab").held, {GPU: (4, 3)}, {"p": Verdict(True)})) == [
-        ("capacity and allocatable", "")
-    ]
-    assert _found(_seen("ab", allocated={GPU: [2]}), _seen("ab", allocated={GPU: [1, 1]})) == [
-        ("sizes of the Allocate calls", "")
-    ]
-    asked = [{GPU: [Asked(2, 0, others)]} for others in (("a", "b"), ("a", "b", "c"))]
-    assert _found(_seen("ab", asked=asked[0]), _seen("ab", asked=asked[1])) == [
-        (f"GetPreferredAllocation of {GPU}", "")
-    ]
+def test_what_is_a_difference(theirs: Seen, ours: Seen, containers: tuple[Ctr, ...], what: list[str]) -> None:
+    assert _found(theirs, ours, containers) == [(each, "") for each in what]
 
 
 def test_without_advice_others_of_the_same_number_will_do() -> None:
     assert _found(_seen("ab"), _seen("cd"), advising=frozenset()) == []
 
 
-def test_any_of_an_init_containers_devices_will_do() -> None:
+def test_any_of_an_init_containers_devices_are_used_again() -> None:
     assert is_any_of_reused(_REUSE, GPU)
-    assert _found(_seen("ab|a"), _seen("ab|b"), _REUSE) == []
 
 
 _LACKING, _PLUGIN, _TOPOLOGY = (Verdict(False, why) for why in (Why.LACKING, Why.PLUGIN, Why.TOPOLOGY))

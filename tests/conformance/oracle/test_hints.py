@@ -5,12 +5,12 @@ Placement as a whole is compared by sequences; this finds a wrong hint that no p
 
 from collections.abc import Mapping
 
-from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import given, seed
 from hypothesis import strategies as st
 from nodedevice_agent.devicemanager.allocation.topology import Hint, Hints, hints
 from nodedevice_agent.devicemanager.resources.devices import Device
 
-from tests.conformance.oracle.conftest import Both
+from tests.conformance.oracle.conftest import Both, searching
 from tests.oracle.steps import Admit, Ctr, Dev, Machine
 from tests.oracle.strategies import GPU, NUMA, SEED, SEQUENCES, devices_on
 
@@ -19,13 +19,7 @@ _CASES = NUMA.flatmap(lambda numa: st.tuples(st.just(numa), devices_on((*numa, 9
 
 def test_hints_are_equal(both: Both) -> None:
     @seed(SEED)
-    @settings(
-        max_examples=max(SEQUENCES // 5, 1),
-        deadline=None,
-        database=None,
-        phases=(Phase.generate, Phase.shrink),
-        suppress_health_check=list(HealthCheck),
-    )
+    @searching(SEQUENCES // 5)
     @given(_CASES)
     def are_equal(case: tuple[tuple[int, ...], tuple[Dev, ...], int]) -> None:
         both.runner.run(_compare(both, *case))
@@ -45,10 +39,8 @@ async def _compare(both: Both, numa: tuple[int, ...], listed: tuple[Dev, ...], t
         devices = {device.id: Device(device.id, device.healthy, device.numa) for device in listed}
         free = [device.id for device in listed if device.healthy and device.id not in held]
         for count in range(1, len(listed) + 2):
-            theirs = await _asked(both, count)
-            assert theirs == hints(devices, count, free, (), numa), (
-                f"hints for {count} of {listed}, {sorted(held)} held"
-            )
+            what = f"hints for {count} of {listed}, {sorted(held)} held"
+            assert await _asked(both, count) == hints(devices, count, free, (), numa), what
     finally:
         await kubelet.stop()
 

@@ -36,28 +36,16 @@ def _pod(*containers: Ctr) -> Admit:
     return Admit(containers)
 
 
+def _gpus(count: int) -> Admit:
+    """A pod of one container with so many GPUs."""
+    return _pod(_app(count))
+
+
 _FOUR = Register(GPU, _devices(4))
 _TWO_BY_TWO = Register(GPU, _devices(4, nodes=2))
 _BROKEN = Register(GPU, _devices(4, healthy=False))
-_ANY_TEXT = tuple(
-    Dev(text, True, (0,))
-    for text in (
-        "\0",
-        "\1",
-        "",
-        "*",
-        "all",
-        "a\nb",
-        "<&>",
-        "\u2028",
-        "escaped:%00",
-        "x" * 129,
-        "y" * 10_240,
-        "é\0",
-        "\\",
-        '"',
-    )
-)
+_TEXTS = ("\0", "\1", "", "*", "all", "a\nb", "<&>", "\u2028", "escaped:%00", "x" * 129, "y" * 10_240, "é\0", "\\", '"')
+_ANY_TEXT = tuple(Dev(text, True, (0,)) for text in _TEXTS)
 _ALIGNING = ("best-effort", "restricted", "single-numa-node")
 
 
@@ -68,22 +56,20 @@ def _case(label: str, rows: str, steps: tuple[Step, ...], allowed: Set[str] = fr
 
 # what happens, and what of it may differ
 _CASES = (
-    _case(
-        "newer plugin replaces the list", "behaviour 12, scenario 4", (_FOUR, Register(GPU, _devices(2)), _pod(_app(2)))
-    ),
-    _case("old plugin's end leaves the new one", "behaviour 13", (_FOUR, Register(GPU, _devices(4)), _pod(_app(4)))),
-    _case("stopped plugin: none can be had", "behaviour 14", (_FOUR, Stop(GPU), _pod(_app(1))), {WAITS}),
-    _case("plugin comes back", "behaviour 14", (_FOUR, Stop(GPU), _FOUR, _pod(_app(1)))),
+    _case("newer plugin replaces the list", "behaviour 12, scenario 4", (_FOUR, Register(GPU, _devices(2)), _gpus(2))),
+    _case("old plugin's end leaves the new one", "behaviour 13", (_FOUR, Register(GPU, _devices(4)), _gpus(4))),
+    _case("stopped plugin: none can be had", "behaviour 14", (_FOUR, Stop(GPU), _gpus(1)), {WAITS}),
+    _case("plugin comes back", "behaviour 14", (_FOUR, Stop(GPU), _FOUR, _gpus(1))),
     _case(
         "a list replaces the former",
         "behaviour 18",
-        (_FOUR, Update(GPU, (Dev("x"), Dev("y"))), _pod(_app(2)), _pod(_app(1))),
+        (_FOUR, Update(GPU, (Dev("x"), Dev("y"))), _gpus(2), _gpus(1)),
         {WAITS},
     ),
     _case(
         "unhealthy ones count in capacity",
         "behaviour 19, scenario 6",
-        (Register(GPU, (Dev("a"), Dev("b", False))), _pod(_app(2))),
+        (Register(GPU, (Dev("a"), Dev("b", False))), _gpus(2)),
         {WAITS},
     ),
     _case(
@@ -92,12 +78,7 @@ _CASES = (
         (_FOUR, Update(GPU, _devices(4, healthy=False)), Update(GPU, _devices(4))),
     ),
     _case("numbers while stopped", "behaviour 22, scenario 13", (_FOUR, Update(GPU, _devices(3)), Stop(GPU))),
-    _case(
-        "after a restart",
-        "behaviour 26, scenario 14",
-        (_FOUR, _pod(_app(2)), Restart(), _pod(_app(2)), _pod(_app(1))),
-        {WAITS},
-    ),
+    _case("after a restart", "behaviour 26, scenario 14", (_FOUR, _gpus(2), Restart(), _gpus(2), _gpus(1)), {WAITS}),
     _case(
         "a name nobody registered",
         "behaviour 27, scenario 24",
@@ -118,38 +99,17 @@ _CASES = (
     _case(
         "surplus stays until the end",
         "behaviour 35",
-        (_FOUR, _pod(_init(4), _app(1)), _pod(_app(1)), End(0), _pod(_app(4))),
+        (_FOUR, _pod(_init(4), _app(1)), _gpus(1), End(0), _gpus(4)),
         {WAITS},
     ),
-    _case("nothing healthy", "behaviour 39, scenario 23", (_BROKEN, _pod(_app(1))), {WAITS}),
-    _case(
-        "not enough",
-        "behaviour 42, scenario 21, scenario 22",
-        (_FOUR, _pod(_app(3)), _pod(_app(2)), _pod(_app(1))),
-        {WAITS},
-    ),
-    _case(
-        "more than advice knows",
-        "behaviour 43",
-        (Register(GPU, _devices(4), advice=False), _pod(_app(2)), _pod(_app(2))),
-    ),
-    _case(
-        "Allocate fails",
-        "behaviour 47",
-        (_FOUR, Failing(GPU), _pod(_app(2)), Failing(GPU, False), _pod(_app(4))),
-        {WAITS},
-    ),
+    _case("nothing healthy", "behaviour 39, scenario 23", (_BROKEN, _gpus(1)), {WAITS}),
+    _case("not enough", "behaviour 42, scenario 21, scenario 22", (_FOUR, _gpus(3), _gpus(2), _gpus(1)), {WAITS}),
+    _case("more than advice knows", "behaviour 43", (Register(GPU, _devices(4), advice=False), _gpus(2), _gpus(2))),
+    _case("Allocate fails", "behaviour 47", (_FOUR, Failing(GPU), _gpus(2), Failing(GPU, False), _gpus(4)), {WAITS}),
     _case(
         "it fails for the second resource",
         "behaviour 47",
-        (
-            _FOUR,
-            Register(NIC, _devices(1)),
-            Failing(NIC),
-            _pod(_app(2), _app(0, 1)),
-            Failing(NIC, False),
-            _pod(_app(4)),
-        ),
+        (_FOUR, Register(NIC, _devices(1)), Failing(NIC), _pod(_app(2), _app(0, 1)), Failing(NIC, False), _gpus(4)),
         {WAITS},
     ),
     _case(
@@ -161,22 +121,20 @@ _CASES = (
     _case(
         "device of two NUMA nodes",
         "behaviour 50, scenario 47, scenario 104",
-        (Register(GPU, (Dev("a", numa=(0, 1)), Dev("b"))), _pod(_app(2)), Restart()),
+        (Register(GPU, (Dev("a", numa=(0, 1)), Dev("b"))), _gpus(2), Restart()),
     ),
     # both read the other's checkpoint at the end
     _case(
         "any text is an ID",
         "weak spot 29",
-        (Register(GPU, _ANY_TEXT), _pod(_app(len(_ANY_TEXT) - 2)), _pod(_app(1)), Restart(), _pod(_app(1))),
+        (Register(GPU, _ANY_TEXT), _gpus(len(_ANY_TEXT) - 2), _gpus(1), Restart(), _gpus(1)),
     ),
     _case(
         "the kubelet prefers among any texts too",
         "weak spot 29",
-        (Register(GPU, _ANY_TEXT, advice=False), _pod(_app(len(_ANY_TEXT))), End(0), _pod(_app(len(_ANY_TEXT)))),
+        (Register(GPU, _ANY_TEXT, advice=False), _gpus(len(_ANY_TEXT)), End(0), _gpus(len(_ANY_TEXT))),
     ),
-    _case(
-        "earlier containers of a refused pod", "behaviour 51", (_FOUR, _pod(_app(3), _app(3)), _pod(_app(4))), {WAITS}
-    ),
+    _case("earlier containers of a refused pod", "behaviour 51", (_FOUR, _pod(_app(3), _app(3)), _gpus(4)), {WAITS}),
     _case(
         "restarted: same devices, no call",
         "behaviour 36, behaviour 41, behaviour 64, scenario 86",
@@ -185,9 +143,9 @@ _CASES = (
     _case(
         "it breaks under a pod",
         "behaviour 65, scenario 97",
-        (_FOUR, _pod(_app(4)), Update(GPU, _devices(2)), End(0), _pod(_app(2))),
+        (_FOUR, _gpus(4), Update(GPU, _devices(2)), End(0), _gpus(2)),
     ),
-    _case("a pod ends", "behaviour 66", (_FOUR, _pod(_app(4)), End(0), _pod(_app(4)))),
+    _case("a pod ends", "behaviour 66", (_FOUR, _gpus(4), End(0), _gpus(4))),
     _case(
         "init container's device broke",
         "behaviour 40, behaviour 71, scenario 25, weak spot 5",
@@ -203,21 +161,21 @@ def test_row(compare: Compare, steps: tuple[Step, ...], allowed: set[str]) -> No
 
 
 _PLACED: dict[str, tuple[Step, ...]] = {
-    "only one node has room": (_TWO_BY_TWO, _pod(_app(1)), _pod(_app(2)), _pod(_app(1))),
-    "two of one node": (_TWO_BY_TWO, _pod(_app(2)), _pod(_app(2))),
-    "three of two nodes": (_TWO_BY_TWO, _pod(_app(3)), _pod(_app(1))),
-    "forced apart": (_TWO_BY_TWO, _pod(_app(1)), _pod(_app(1)), _pod(_app(2))),
+    "only one node has room": (_TWO_BY_TWO, _gpus(1), _gpus(2), _gpus(1)),
+    "two of one node": (_TWO_BY_TWO, _gpus(2), _gpus(2)),
+    "three of two nodes": (_TWO_BY_TWO, _gpus(3), _gpus(1)),
+    "forced apart": (_TWO_BY_TWO, _gpus(1), _gpus(1), _gpus(2)),
     "two resources that agree": (_TWO_BY_TWO, Register(NIC, _devices(2, nodes=2)), _pod(_app(2, 1)), _pod(_app(2, 1))),
     "two resources that cannot agree": (
         Register(GPU, (Dev("a", numa=(0,)),)),
         Register(NIC, (Dev("b", numa=(1,)),)),
         _pod(_app(1, 1)),
     ),
-    "devices without a node": (Register(GPU, (Dev("a"), Dev("b", numa=(1,)))), _pod(_app(1)), _pod(_app(1))),
-    "nodes that the machine lacks": (Register(GPU, (Dev("a", numa=(7,)), Dev("b", numa=(1,)))), _pod(_app(1))),
-    "an init container's are near": (_TWO_BY_TWO, _pod(_init(2), _app(1), _app(1)), _pod(_app(2))),
-    "devices on both nodes": (Register(GPU, (Dev("a", numa=(0, 1)), Dev("b", numa=(1,)))), _pod(_app(2))),
-    "a sidecar and an app": (_TWO_BY_TWO, _pod(_sidecar(1), _app(2)), _pod(_app(1))),
+    "devices without a node": (Register(GPU, (Dev("a"), Dev("b", numa=(1,)))), _gpus(1), _gpus(1)),
+    "nodes that the machine lacks": (Register(GPU, (Dev("a", numa=(7,)), Dev("b", numa=(1,)))), _gpus(1)),
+    "an init container's are near": (_TWO_BY_TWO, _pod(_init(2), _app(1), _app(1)), _gpus(2)),
+    "devices on both nodes": (Register(GPU, (Dev("a", numa=(0, 1)), Dev("b", numa=(1,)))), _gpus(2)),
+    "a sidecar and an app": (_TWO_BY_TWO, _pod(_sidecar(1), _app(2)), _gpus(1)),
 }
 
 
@@ -233,7 +191,7 @@ def test_placement(compare: Compare, steps: tuple[Step, ...], policy: str, scope
 @pytest.mark.kubelet("behaviour 65", "weak spot 25")
 def test_a_held_device_that_vanished_ends_the_kubelet(compare: Compare) -> None:
     """Under a topology policy, when the pod is seen again: a nil dereference in its hints, at every start again."""
-    steps = (_FOUR, _pod(_app(1)), Update(GPU, _devices(2)), Restart())
+    steps = (_FOUR, _gpus(1), Update(GPU, _devices(2)), Restart())
     (met,) = compare(Case(steps, Machine("best-effort")))
     assert met.paragraph == VANISHED
 
@@ -275,7 +233,7 @@ def test_of_several_container_responses_the_first_one_counts(both: Both) -> None
         for side in (kubelet, ours):
             await side.register(GPU, _devices(1), advice=True)
             side.plugins[GPU].knobs.allocate_more = 2
-            assert (await side.admit("p", _pod(_app(1)))).is_admitted
+            assert (await side.admit("p", _gpus(1))).is_admitted
             assert await side.maker.held() == {("p", "c0", GPU): {"d0": (0,)}}
 
     both.play(play, Machine())

@@ -34,22 +34,32 @@ def _pod(count: int) -> Admit:
     return Admit((Ctr("app", {GPU: count}),))
 
 
-def _on_both_sides(play: Play) -> Callable[[Both], None]:
-    """A test of what happens at the kubelet's side and at ours, on a machine without a topology policy."""
+def _on_both_sides(devices: tuple[Dev, ...]) -> Callable[[Play], Callable[[Both], None]]:
+    """A test of what happens at the kubelet's side and at ours, each with a plugin of these devices, which gives advice.
 
-    def test(both: Both) -> None:
-        both.play(play, _NONE)
+    On a machine without a topology policy.
+    """
 
-    test.__name__, test.__doc__ = play.__name__, play.__doc__
-    return test
+    def made(play: Play) -> Callable[[Both], None]:
+        async def with_plugins(kubelet: Side, ours: Side) -> None:
+            for side in (kubelet, ours):
+                await side.register(GPU, devices, advice=True)
+            await play(kubelet, ours)
+
+        def test(both: Both) -> None:
+            both.play(with_plugins, _NONE)
+
+        test.__name__, test.__doc__ = play.__name__, play.__doc__
+        return test
+
+    return made
 
 
 @pytest.mark.kubelet("behaviour 42", "behaviour 53", "weak spot 4")
-@_on_both_sides
+@_on_both_sides(_devices(2))
 async def test_a_waiting_pod_is_served_by_itself(kubelet: Side, ours: Side) -> None:
     """A refused pod waits: rows 42 and 53."""
     for side in (kubelet, ours):
-        await side.register(GPU, _devices(2), advice=True)
         assert (await side.admit("first", _pod(2))).is_admitted
         assert (await side.admit("second", _pod(1))).why is Why.LACKING
         await side.end("first")
@@ -61,22 +71,20 @@ async def test_a_waiting_pod_is_served_by_itself(kubelet: Side, ours: Side) -> N
 
 
 @pytest.mark.kubelet("behaviour 46")
-@_on_both_sides
+@_on_both_sides(_devices(2))
 async def test_advice_that_fails_is_done_without(kubelet: Side, ours: Side) -> None:
     """Advice that fails refuses no pod: row 46."""
     for side in (kubelet, ours):
-        await side.register(GPU, _devices(2), advice=True)
         side.plugins[GPU].knobs.preferred_error = RpcFailure()
     assert (await kubelet.admit("p", _pod(1))).why is Why.PLUGIN
     assert (await ours.admit("p", _pod(1))).is_admitted
 
 
 @pytest.mark.kubelet("behaviour 49", "weak spot 2")
-@_on_both_sides
+@_on_both_sides(_devices(2))
 async def test_an_empty_answer_leaks_nothing(kubelet: Side, ours: Side) -> None:
     """Nothing leaks when an allocation fails: row 49. The kubelet keeps the devices of a pod that it has refused."""
     for side in (kubelet, ours):
-        await side.register(GPU, _devices(2), advice=True)
         side.plugins[GPU].knobs.allocate_empty = True
         assert (await side.admit("first", _pod(2))).why is Why.PLUGIN
         await side.end("first")
@@ -86,46 +94,41 @@ async def test_an_empty_answer_leaks_nothing(kubelet: Side, ours: Side) -> None:
 
 
 @pytest.mark.kubelet("behaviour 20")
-@_on_both_sides
+@_on_both_sides(_devices(1))
 async def test_an_id_counts_once(kubelet: Side, ours: Side) -> None:
     """A device ID counts once: row 20."""
     twice = [api_pb2.Device(ID="d0", health=health) for health in ("Healthy", "Unhealthy")]
     for side in (kubelet, ours):
-        await side.register(GPU, _devices(1), advice=True)
         side.plugins[GPU].knobs.raw_list = twice
         await side.update(GPU, _devices(1))
     assert await kubelet.maker.numbers() == {GPU: (2, 1)}
     assert await ours.maker.numbers() == {GPU: (1, 0)}
 
 
-@_on_both_sides
+@_on_both_sides(_devices(1))
 async def test_only_the_word_healthy_means_healthy(kubelet: Side, ours: Side) -> None:
     """Alike: the health strings of section 1.1."""
     words = ("Healthy", "healthy", "HEALTHY", "", "Unhealthy", "Unknown")
     listed = [api_pb2.Device(ID=f"d{index}", health=word) for index, word in enumerate(words)]
     for side in (kubelet, ours):
-        await side.register(GPU, _devices(1), advice=True)
         side.plugins[GPU].knobs.raw_list = listed
         await side.update(GPU, _devices(1))
         assert await side.maker.numbers() == {GPU: (6, 1)}
 
 
 @pytest.mark.kubelet("behaviour 39", "scenario 32")
-@_on_both_sides
+@_on_both_sides(_devices(0))
 async def test_a_limit_of_zero_asks_for_nothing(kubelet: Side, ours: Side) -> None:
     """A limit of 0 asks for nothing: row 39."""
-    for side in (kubelet, ours):
-        await side.register(GPU, (), advice=True)
     assert (await kubelet.admit("p", _pod(0))).why is Why.LACKING
     assert (await ours.admit("p", _pod(0))).is_admitted
 
 
 @pytest.mark.kubelet("behaviour 36", "behaviour 37")
-@_on_both_sides
+@_on_both_sides(_devices(4))
 async def test_a_changed_request_is_refused(kubelet: Side, ours: Side) -> None:
     """Alike: row 37; what the container has, it keeps."""
     for side in (kubelet, ours):
-        await side.register(GPU, _devices(4), advice=True)
         assert (await side.admit("p", _pod(1))).is_admitted
         assert (await side.admit("p", _pod(1))).is_admitted
         assert (await side.admit("p", _pod(2))).why is Why.CHANGED
@@ -133,11 +136,9 @@ async def test_a_changed_request_is_refused(kubelet: Side, ours: Side) -> None:
 
 
 @pytest.mark.kubelet("behaviour 12", "weak spot 8")
-@_on_both_sides
+@_on_both_sides(_devices(2))
 async def test_a_plugin_may_register_twice(kubelet: Side, ours: Side) -> None:
     """A plugin may register again while it is connected: row 12, weak spot 8."""
-    for side in (kubelet, ours):
-        await side.register(GPU, _devices(2), advice=True)
     plugin = kubelet.plugins[GPU]
     with pytest.raises(grpc.aio.AioRpcError, match="already connected"):
         await plugin.register()
@@ -153,11 +154,10 @@ async def test_a_plugin_may_register_twice(kubelet: Side, ours: Side) -> None:
 
 
 @pytest.mark.kubelet("weak spot 29")
-@_on_both_sides
+@_on_both_sides(_devices(1))
 async def test_a_refused_endpoint_is_never_dialled(kubelet: Side, ours: Side) -> None:
     """A socket lies in the plugin directory itself: weak spot 29."""
     for side in (kubelet, ours):
-        await side.register(GPU, _devices(1), advice=True)
         plugin = side.plugins[GPU]
         (side.maker.plugin_dir / "sub").mkdir(exist_ok=True)
         plugin.calls.clear()
@@ -172,12 +172,11 @@ async def test_a_refused_endpoint_is_never_dialled(kubelet: Side, ours: Side) ->
 
 
 @pytest.mark.kubelet("weak spot 10")
-@_on_both_sides
+@_on_both_sides(_devices(1))
 async def test_a_list_of_five_mebibytes(kubelet: Side, ours: Side) -> None:
     """Device lists up to 131,072 devices: weak spot 10. The kubelet's stream ends at 4 MiB, and with it the resource."""
     many = [api_pb2.Device(ID=f"{index:060d}", health="Healthy") for index in range(72_000)]
     for side in (kubelet, ours):
-        await side.register(GPU, _devices(1), advice=True)
         side.plugins[GPU].knobs.raw_list = many
     await kubelet.plugins[GPU].resend()
     await kubelet.maker.ended(GPU, 1)
@@ -187,11 +186,10 @@ async def test_a_list_of_five_mebibytes(kubelet: Side, ours: Side) -> None:
 
 
 @pytest.mark.kubelet("behaviour 30", "weak spot 17")
-@_on_both_sides
+@_on_both_sides(_devices(1))
 async def test_a_pods_end_is_on_disk(kubelet: Side, ours: Side) -> None:
     """Devices are free as soon as the pod has ended: row 66, weak spot 17."""
     for side in (kubelet, ours):
-        await side.register(GPU, _devices(1), advice=True)
         assert (await side.admit("p", _pod(1))).is_admitted
         await side.end("p")
         await side.maker.stop()
@@ -201,13 +199,12 @@ async def test_a_pods_end_is_on_disk(kubelet: Side, ours: Side) -> None:
 
 
 @pytest.mark.kubelet("behaviour 26", "scenario 14")
-@_on_both_sides
+@_on_both_sides((Dev("a", numa=(0, 1)), Dev("b"), Dev("c", numa=(1,))))
 async def test_each_goes_on_with_the_others_checkpoint(kubelet: Side, ours: Side) -> None:
     """Alike: row 26 and section 3, both ways: an agent takes over from a kubelet, and gives back."""
     held = []
     pod = Admit((Ctr("init", {GPU: 1}), Ctr("app", {GPU: 3})))
     for side in (kubelet, ours):
-        await side.register(GPU, (Dev("a", numa=(0, 1)), Dev("b"), Dev("c", numa=(1,))), advice=True)
         await side.admit("p", pod)
         held.append(await side.maker.held())
         await side.maker.stop()
@@ -258,11 +255,10 @@ async def _is_read_by(kubelet: Kubelet, path: Path) -> bool:
 
 
 @pytest.mark.kubelet("behaviour 65", "weak spot 12")
-@_on_both_sides
+@_on_both_sides(_devices(2))
 async def test_a_held_device_that_is_no_longer_listed_still_shows(kubelet: Side, ours: Side) -> None:
     """A device that vanishes while in use does no harm: row 65. It counts in total, and in allocated."""
     for side in (kubelet, ours):
-        await side.register(GPU, _devices(2), advice=True)
         assert (await side.admit("p", _pod(1))).is_admitted
         await side.update(GPU, _devices(1))
     assert await kubelet.maker.numbers() == {GPU: (1, 1)}

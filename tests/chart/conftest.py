@@ -1,4 +1,4 @@
-"""What the tests of the chart share: helm as a program, and the accounts that its hooks have only while they run."""
+"""What the tests of the chart share: helm as a program, a node, and the accounts that its hooks have only while they run."""
 
 import io
 import subprocess
@@ -18,6 +18,7 @@ from tests.chart.values import HOOK_OF, Command, Outcome
 from tests.cluster.build.binaries import find
 from tests.cluster.chart import SYSTEM_NAMESPACE
 from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.integration.operator_process import OperatorProcess, PlayedNode
 
 
 @pytest.fixture(scope="session")
@@ -30,6 +31,22 @@ def helm(progress: Callable[[str], None]) -> Callable[..., "subprocess.Completed
         return subprocess.run(command, check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL, **options)
 
     return run
+
+
+@pytest.fixture
+def operator(installed: ControlPlane, tmp_path: Path) -> Iterator[OperatorProcess]:
+    with OperatorProcess(installed, tmp_path / "operator").running() as process:
+        yield process
+
+
+@pytest.fixture
+def node(installed: ControlPlane) -> Iterator[PlayedNode]:
+    """One whose agent shows three devices, all of them healthy."""
+    with PlayedNode(installed) as made:
+        made.renew_lease()
+        made.make()
+        made.publish(healthy=3)
+        yield made
 
 
 @pytest.fixture

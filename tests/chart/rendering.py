@@ -14,6 +14,7 @@ import pytest
 
 from tests.chart.values import VALUE_SETS
 from tests.cluster.chart import CHART, SYSTEM_NAMESPACE, TEMPLATE, is_hook, manifests_of, run_helm
+from tests.cluster.control_plane.control_plane import ControlPlane
 from tests.cluster.errors import CommandError
 
 Values = Mapping[str, Any]
@@ -55,9 +56,9 @@ def hook_manifests(name: str, values: Values | None = None) -> Manifests:
     return [each for each in found if each["kind"] not in WORK]
 
 
-def named(kind: str, name: str, values: Values | None = None) -> dict[str, Any]:
+def named(kind: str, name: str, values: Values | None = None, *flags: str) -> dict[str, Any]:
     """The one manifest of this kind and name."""
-    [found] = [each for each in render(values) if (each["kind"], each["metadata"]["name"]) == (kind, name)]
+    [found] = [each for each in render(values, *flags) if (each["kind"], each["metadata"]["name"]) == (kind, name)]
     return found
 
 
@@ -69,6 +70,13 @@ def pod_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
 
 def agent_pod(values: Values | None = None) -> dict[str, Any]:
     return pod_of(named("DaemonSet", "nodedevice-agent", values))
+
+
+def listed(cluster: ControlPlane, kinds: str) -> set[str]:
+    """Everything of ours of these kinds in a cluster, in all namespaces, as Kind/name."""
+    items = json.loads(cluster.kubectl("get", kinds, "--all-namespaces", "-o", "json"))["items"]
+    found = {f"{each['kind']}/{each['metadata']['name']}" for each in items}
+    return {each for each in found if "nodedevice" in each and "/nodedevice-test:" not in each}
 
 
 def refusal(values: Values) -> str:

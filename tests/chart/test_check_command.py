@@ -1,8 +1,5 @@
 """`helm test`, on a real API server with its own account: a table of the components, and what is wrong in words."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 from nodedevice_api import names
 from nodedevice_operator import __version__
@@ -14,25 +11,6 @@ from tests.cluster.control_plane.control_plane import ControlPlane
 from tests.integration.operator_process import OperatorProcess, PlayedNode
 
 pytestmark = pytest.mark.cluster
-
-
-@pytest.fixture
-def operator(installed: ControlPlane, tmp_path: Path) -> Iterator[OperatorProcess]:
-    process = OperatorProcess(installed, tmp_path / "operator")
-    process.start()
-    yield process
-    process.close()
-
-
-@pytest.fixture
-def node(installed: ControlPlane) -> Iterator[PlayedNode]:
-    made = PlayedNode(installed)
-    made.renew_lease()
-    made.make()
-    made.publish(healthy=3)
-    yield made
-    made.remove()
-    installed.kubectl("delete", "leases", "--all", "-n", names.AGENTS_NAMESPACE)
 
 
 def rows(output: str) -> dict[tuple[str, str], tuple[str, str]]:

@@ -10,13 +10,12 @@ import pytest
 from click.testing import CliRunner
 from nodedevice_api import names
 from nodedevice_operator.__main__ import main as operator_main
-from nodedevice_operator.cli import cleanup as cleanup
 from nodedevice_operator.cli.api import SCHEDULERS
 from nodedevice_operator.objects.node import TAINT
 from nodedevice_operator.requiredplugins.policy import BINDINGS, NAME, POLICIES
 
 from hack import yaml_text
-from tests.chart.rendering import render
+from tests.chart.rendering import named, render
 from tests.chart.values import Command
 from tests.cluster.api import Node, PatchType, Pod
 from tests.cluster.chart import SYSTEM_NAMESPACE, install_chart
@@ -48,28 +47,22 @@ def _namespace_is_back(installed: ControlPlane) -> Iterator[None]:
 
 @pytest.fixture
 def node(installed: ControlPlane) -> Iterator[PlayedNode]:
-    made = PlayedNode(installed)
-    made.renew_lease()
-    for resource in (GPU, NIC):
-        made.make(resource)
-    yield made
-    made.remove()
-    installed.kubectl("delete", "leases", "--all", "-n", names.AGENTS_NAMESPACE)
+    with PlayedNode(installed) as made:
+        made.renew_lease()
+        for resource in (GPU, NIC):
+            made.make(resource)
+        yield made
 
 
 @pytest.fixture
 def used(installed: ControlPlane, node: PlayedNode, tmp_path: Path) -> Iterator[PlayedNode]:
     """A cluster as it is after some use: capacity, taint, labels, the policy; the operator that did it has ended."""
     install_chart(installed, {"nodeTaint": "on", "nodeLabels": "on"})
-    operator = OperatorProcess(installed, tmp_path / "operator", "--node-taint", "--node-labels")
-    try:
-        operator.start()
+    with OperatorProcess(installed, tmp_path / "operator", "--node-taint", "--node-labels").running():
         node.advertise(3, broken=1, delivery=names.DELIVERY_NRI)
         node.advertise(2, NIC)
         wait_until(lambda: TAINT in taints(node) and bool(labels(node)), "taint and labels are there")
         wait_until(lambda: policies(installed) == {POLICIES, BINDINGS}, "the policy is there")
-    finally:
-        operator.close()
     yield node
     install_chart(installed)
 
@@ -121,13 +114,12 @@ def test_nothing_is_left(installed: ControlPlane, used: PlayedNode, as_hook: Com
 
 
 def test_a_dry_run_names_all_of_it_and_changes_nothing(installed: ControlPlane, used: PlayedNode) -> None:
-    kinds = (
-        "nodes,namespaces,leases,nodedevices,poddevices,mutatingadmissionpolicies,mutatingadmissionpolicybindings,crds"
-    )
+    kinds = f"nodes,namespaces,leases,nodedevices,poddevices,{POLICIES},{BINDINGS},crds"
     installed.apply(json.dumps(a_pod_device(used.name)))
     stored = ("get", kinds, "--all-namespaces", "-o", "jsonpath={.items[*].metadata['name','resourceVersion']}")
     before, asked = installed.kubectl(*stored), len(list(installed.audit_events()))
-    done = CliRunner().invoke(operator_main, [*as_admin(installed), "--dry-run", "--delete-leases-namespace"])
+    as_admin = ["--kubeconfig", str(installed.admin_kubeconfig), "--namespace", SYSTEM_NAMESPACE]
+    done = CliRunner().invoke(operator_main, ["cleanup", *as_admin, "--dry-run", "--delete-leases-namespace"])
     assert done.exit_code == 0, done.output
     first, *lines, last = done.stdout.splitlines()
     assert first.startswith(f"cleanup of {installed.url} (context ")
@@ -163,8 +155,8 @@ def test_the_kinds_go_only_where_asked_for(installed: ControlPlane, used: Played
 
 def test_workloads_end_first(installed: ControlPlane, node: PlayedNode, as_hook: Command) -> None:
     values = {"scheduler": {"enabled": True, "managedResources": [GPU]}}
-    workloads = {"DaemonSet", "Deployment", "ConfigMap"}
-    manifests = [each for each in render(values) if each["kind"] in workloads or is_scheduler_account(each)]
+    workloads = [each for each in render(values) if each["kind"] in {"DaemonSet", "Deployment", "ConfigMap"}]
+    manifests = [*workloads, named("ServiceAccount", "nodedevice-scheduler", values)]
     with ExitStack() as undo:
         installed.apply(yaml_text.dump_all([*manifests, FAILED_TEST]))
         undo.callback(installed.kubectl, "delete", "--ignore-not-found", "-f", "-", stdin=yaml_text.dump_all(manifests))
@@ -199,15 +191,6 @@ def test_no_other_namespace_can_be_deleted(installed: ControlPlane, as_hook: Com
         assert 'namespaces "not-ours" is forbidden' in printed
     finally:
         installed.remove_namespace("not-ours")
-
-
-def as_admin(cluster: ControlPlane) -> list[str]:
-    """Words of the command, for whoever types it."""
-    return ["cleanup", "--kubeconfig", str(cluster.admin_kubeconfig), "--namespace", SYSTEM_NAMESPACE]
-
-
-def is_scheduler_account(manifest: dict[str, Any]) -> bool:
-    return (manifest["kind"], manifest["metadata"]["name"]) == ("ServiceAccount", "nodedevice-scheduler")
 
 
 def a_lease(name: str) -> dict[str, Any]:

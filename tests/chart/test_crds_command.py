@@ -19,6 +19,7 @@ from tests.cluster.control_plane.control_plane import ControlPlane
 pytestmark = pytest.mark.cluster
 
 _, ND, PD = NAMES
+APPLY = ("apply", "--server-side", "--force-conflicts")
 
 
 def of_chart(name: str) -> dict[str, Any]:
@@ -31,13 +32,12 @@ def stored(cluster: ControlPlane, name: str) -> dict[str, Any]:
     return found
 
 
-def put(cluster: ControlPlane, name: str, release: str | None, manager: str = "helm", **more: str) -> None:
+def put(cluster: ControlPlane, name: str, release: str | None, manager: str = "helm") -> None:
     """Have the definition as a chart of that release left it: a little different from ours."""
     body = of_chart(name)
     body["metadata"]["annotations"] = {RELEASE_ANNOTATION: release} if release else {}
     body["spec"]["versions"][0]["additionalPrinterColumns"][0]["description"] = f"of {release}"
-    arguments = ["apply", "--server-side", "--force-conflicts", f"--field-manager={manager}", "-f", "-"]
-    cluster.kubectl(*arguments, stdin=yaml_text.dump(body))
+    cluster.kubectl(*APPLY, f"--field-manager={manager}", "-f", "-", stdin=yaml_text.dump(body))
 
 
 def first_column(crd: dict[str, Any]) -> str:
@@ -47,8 +47,7 @@ def first_column(crd: dict[str, Any]) -> str:
 @pytest.fixture(autouse=True)
 def _as_they_were(installed: ControlPlane) -> Iterator[None]:
     yield
-    arguments = ["apply", "--server-side", "--force-conflicts", "--field-manager=helm", "-f", str(CHART / "crds")]
-    installed.kubectl(*arguments)
+    installed.kubectl(*APPLY, "--field-manager=helm", "-f", str(CHART / "crds"))
 
 
 @pytest.mark.parametrize("there", ["0.0.9", "0.1.0-rc.1", None, "what?"])

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from charts import generate_defaults
-from tests.chart.rendering import render
+from tests.chart.rendering import agent_pod, render
 from tests.cluster.chart import CHART, run_helm
 
 pytestmark = pytest.mark.cluster
@@ -54,8 +54,8 @@ def test_a_section_that_is_null_has_all_its_defaults() -> None:
 
 
 def test_an_entry_of_a_mapping_can_be_taken_away() -> None:
-    [agents] = [each for each in render({"agents": {"resources": {"limits": None}}}) if each["kind"] == "DaemonSet"]
-    assert agents["spec"]["template"]["spec"]["containers"][0]["resources"].keys() == {"requests"}
+    [container] = agent_pod({"agents": {"resources": {"limits": None}}})["containers"]
+    assert container["resources"].keys() == {"requests"}
 
 
 def test_a_parent_chart_can_leave_it_out(tmp_path: Path) -> None:

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 from nodedevice_api import names
+from nodedevice_operator.cli.crds import NAMES
 
-from tests.chart.values import Outcome
+from tests.chart.rendering import listed
+from tests.chart.values import HOOK_OF, Outcome
 from tests.cluster.chart import CHART, SYSTEM_NAMESPACE
 from tests.cluster.control_plane.control_plane import ControlPlane
 
@@ -52,13 +54,6 @@ def run(attempt: Attempt) -> Helm:
     return do
 
 
-def listed(cluster: ControlPlane, kinds: str) -> set[str]:
-    """Everything of ours of these kinds, in all namespaces, as Kind/name."""
-    items = json.loads(cluster.kubectl("get", kinds, "--all-namespaces", "-o", "json"))["items"]
-    found = {f"{each['kind']}/{each['metadata']['name']}" for each in items}
-    return {each for each in found if "nodedevice" in each and "/nodedevice-test:" not in each}
-
-
 RIGHTS = "clusterroles,clusterrolebindings,roles,rolebindings,serviceaccounts"
 REST = "daemonsets,deployments,jobs,pods,configmaps,poddisruptionbudgets,validatingadmissionpolicies"
 
@@ -88,9 +83,7 @@ def test_from_nothing_to_nothing(cluster: ControlPlane, run: Helm) -> None:
     rights = listed(cluster, RIGHTS)
     assert jobs_seen(cluster) == []
     assert {"DaemonSet/nodedevice-agent", "Deployment/nodedevice-operator"} <= listed(cluster, REST)
-    assert not {
-        each for each in rights if each.endswith(("/nodedevice-crds", "/nodedevice-cleanup", "/nodedevice-check"))
-    }
+    assert not {each for each in rights if each.partition("/")[2] in HOOK_OF.values()}
 
     pods = listed(cluster, "pods")
     run("upgrade", "nodedevice", str(CHART), "--wait", "--timeout", "90s")
@@ -103,8 +96,7 @@ def test_from_nothing_to_nothing(cluster: ControlPlane, run: Helm) -> None:
     assert jobs_seen(cluster) == ["nodedevice-crds", "nodedevice-cleanup"]
     assert listed(cluster, RIGHTS) == set()
     assert listed(cluster, REST) == set()
-    kinds = {"nodedevices.nodedevice.io", "poddevices.nodedevice.io", "nodedeviceconfigs.nodedevice.io"}
-    assert {each.removeprefix("CustomResourceDefinition/") for each in listed(cluster, "crds")} == kinds
+    assert listed(cluster, "crds") == {f"CustomResourceDefinition/{name}" for name in NAMES}
     assert names.AGENTS_NAMESPACE not in cluster.kubectl("get", "namespaces", "-o", "name")
 
     # an administrator's word stays, and the next installation has it
@@ -182,11 +174,8 @@ def test_marks_switched_off_go_before_the_right(cluster: ControlPlane, run: Helm
 def of_the_extender(cluster: ControlPlane) -> dict[str, dict[str, str]]:
     """The data of its Secrets, by name."""
     items = json.loads(cluster.kubectl("get", "secrets", "-n", SYSTEM_NAMESPACE, "-o", "json"))["items"]
-    return {
-        each["metadata"]["name"]: each["data"]
-        for each in items
-        if each["metadata"]["name"].startswith("nodedevice-extender")
-    }
+    found = {each["metadata"]["name"]: each["data"] for each in items}
+    return {name: data for name, data in found.items() if name.startswith("nodedevice-extender")}
 
 
 def test_the_extenders_certificates_stay_at_an_upgrade(cluster: ControlPlane, run: Helm, installed_here: None) -> None:

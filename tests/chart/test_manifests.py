@@ -85,12 +85,8 @@ def test_images() -> None:
     agent = agent_pod(values)
     assert agent["containers"][0]["image"] == f"registry.example.com/team/nodedevice-agent@{DIGEST}"
     assert agent["imagePullSecrets"] == [{"name": "a"}, {"name": "b"}]
-    for kind, name in (
-        ("Deployment", "nodedevice-operator"),
-        ("Job", "nodedevice-cleanup"),
-        ("Pod", "nodedevice-check"),
-    ):
-        pod = pod_of(named(kind, name, values))
+    for kind, name in (("Deployment", "operator"), ("Job", "cleanup"), ("Pod", "check")):
+        pod = pod_of(named(kind, f"nodedevice-{name}", values))
         assert pod["containers"][0]["image"] == "registry.example.com/team/nodedevice-operator:edge"
         assert pod["imagePullSecrets"] == [{"name": "a"}, {"name": "b"}]
     version = yaml_text.load((CHART / "Chart.yaml").read_text())["appVersion"]
@@ -122,28 +118,19 @@ def test_the_first_part_of_the_test_pulls_what_the_rest_needs() -> None:
 )
 def test_a_change_of_settings_replaces_the_pods(kind: str, name: str, values: dict[str, Any]) -> None:
     assert named(kind, name)["spec"]["template"] != named(kind, name, values)["spec"]["template"]
-    other = {"DaemonSet": ("Deployment", "nodedevice-operator"), "Deployment": ("DaemonSet", "nodedevice-agent")}[kind]
+    [other] = {("Deployment", "nodedevice-operator"), ("DaemonSet", "nodedevice-agent")} - {(kind, name)}
     assert named(*other)["spec"]["template"] == named(*other, values)["spec"]["template"]
 
 
-def test_what_can_never_be_changed_is_as_it_was() -> None:
+@pytest.mark.parametrize(("kind", "component"), [("DaemonSet", "agent"), ("Deployment", "operator")])
+def test_what_can_never_be_changed_is_as_it_was(kind: str, component: str) -> None:
     """The API server refuses another selector in an upgrade: these are what every release before this one installed."""
-    found = []
-    for kind, name, component in (
-        ("DaemonSet", "nodedevice-agent", "agent"),
-        ("Deployment", "nodedevice-operator", "operator"),
-    ):
-        wanted = {
-            "app.kubernetes.io/name": "nodedevice",
-            "app.kubernetes.io/instance": "nodedevice",
-            "app.kubernetes.io/component": component,
-        }
-        for values in VALUE_SETS:
-            for each in manifests(values):
-                if (each["kind"], each["metadata"]["name"]) == (kind, name):
-                    assert each["spec"]["selector"] == {"matchLabels": wanted}
-                    found.append(name)
-    assert len(found) == 2 * (len(VALUE_SETS) - 1)  # all but the one that leaves workloads out
+    labels = {"name": "nodedevice", "instance": "nodedevice", "component": component}
+    wanted = {f"app.kubernetes.io/{key}": value for key, value in labels.items()}
+    # all but the one that leaves workloads out
+    for name in VALUE_SETS.keys() - {"processes of the hosts"}:
+        workload = named(kind, f"nodedevice-{component}", VALUE_SETS[name])
+        assert workload["spec"]["selector"] == {"matchLabels": wanted}
 
 
 def test_the_next_version_of_the_chart_alone_replaces_no_pod(helm: Callable[..., Any], tmp_path: Path) -> None:
@@ -199,9 +186,8 @@ def test_only_peers_that_are_named_reach_the_ports(values: str, ports: list[int]
     rules = [rule for each in found for rule in each.get("ingress", [])]
     assert sorted(port["port"] for rule in rules for port in rule["ports"]) == ports
     assert all(rule["from"] == VALUE_SETS[values]["networkPolicies"]["from"] for rule in rules)
-    for each, kind in zip(found, ("DaemonSet", "Deployment"), strict=True):
-        (workload,) = [one for one in manifests(values) if one["kind"] == kind]
-        assert each["podSelector"] == workload["spec"]["selector"]
+    workloads = [one["spec"] for one in manifests(values) if one["kind"] in {"DaemonSet", "Deployment"}]
+    assert [each["podSelector"] for each in found] == [each["selector"] for each in workloads]
 
 
 def test_a_single_operator_has_no_budget() -> None:

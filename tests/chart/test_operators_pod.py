@@ -2,7 +2,7 @@
 
 import base64
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -12,7 +12,7 @@ from kubectl_nodedevice import program
 
 from tests.cluster.chart import SYSTEM_NAMESPACE
 from tests.cluster.control_plane.control_plane import ControlPlane
-from tests.integration.operator_process import OperatorProcess, PlayedNode
+from tests.integration.operator_process import PlayedNode
 
 pytestmark = pytest.mark.cluster
 
@@ -58,19 +58,7 @@ def in_pod(
     return typed
 
 
-@pytest.fixture
-def node(installed: ControlPlane, tmp_path: Path) -> Iterator[PlayedNode]:
-    """Of a cluster with an operator, in which all is well."""
-    made, operator = PlayedNode(installed), OperatorProcess(installed, tmp_path / "operator")
-    operator.start()
-    made.renew_lease()
-    made.make()
-    made.publish(healthy=3)
-    yield made
-    made.remove()
-    operator.close()
-
-
+@pytest.mark.usefixtures("operator")
 def test_what_is_allowed_there_sees_all_that_it_needs(in_pod: Typed, node: PlayedNode) -> None:
     status, printed = in_pod("check", "--wait-seconds", "60", "-o", "json")
     assert status == 0, printed

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nodedevice_api.names import AGENT_FIELD_MANAGER, AGENTS_NAMESPACE, GROUP, node_device_name
+from nodedevice_api.names import AGENT_FIELD_MANAGER, AGENTS_NAMESPACE, API_VERSION, GROUP, node_device_name
 
 from tests.chart.rendering import render
 from tests.chart.test_chart_rights import Right, each_verb, forbidden, is_forbidden, rights
@@ -119,16 +119,8 @@ def cordon(client: Client, name: str, patch: dict[str, Any]) -> dict[str, Any]:
 
 
 DEEP: dict[str, Any] = {"f:spec": {"f:a": {"f:b": {"f:c": {"f:d": {"f:e": {}}}}}}}
-FIELDS = [
-    {
-        "manager": "x",
-        "operation": "Update",
-        "apiVersion": f"{GROUP}/v1alpha1",
-        "fieldsType": "FieldsV1",
-        "fieldsV1": DEEP,
-    }
-]
-OF_STATUS = {**FIELDS[0], "subresource": "status", "fieldsV1": {"f:status": {"f:waitingPods": {}}}}
+ENTRY = {"manager": "x", "operation": "Update", "apiVersion": API_VERSION, "fieldsType": "FieldsV1", "fieldsV1": DEEP}
+OF_STATUS = {**ENTRY, "subresource": "status", "fieldsV1": {"f:status": {"f:waitingPods": {}}}}
 NOT_CORDONS: dict[str, dict[str, Any]] = {
     "labels": {"metadata": {"labels": {"a": "b"}}},
     "annotations": {"metadata": {"annotations": {"a": "b"}}},
@@ -137,15 +129,24 @@ NOT_CORDONS: dict[str, dict[str, Any]] = {
     "generateName": {"metadata": {"generateName": "a"}},
     "no managedFields": {"metadata": {"managedFields": [{}]}},
     "fields of status": {"metadata": {"managedFields": [OF_STATUS]}},
-    "deep managedFields": {"metadata": {"managedFields": FIELDS}, "spec": {"cordonedDevices": [{"id": "gpu-1"}]}},
+    "deep managedFields": {"metadata": {"managedFields": [ENTRY]}, "spec": {"cordonedDevices": [{"id": "gpu-1"}]}},
 }
 
 
-def test_the_cordon_role_reaches_cordons_alone(people: People, installed: ControlPlane, published: str) -> None:
+@pytest.fixture
+def cordoner(people: People, published: str) -> Client:
+    """A person with that role and no other, once role and policy are in force."""
     client = people.with_roles("cordons", "clusterrole nodedevice-cordon")
-    alices = {"spec": {"cordonedDevices": [{"id": "gpu-0", "reason": "ecc", "by": "alice"}]}}
-    wait_until(lambda: not is_forbidden(lambda: cordon(client, published, alices)), "the binding is in force")
+    nothing: dict[str, Any] = {"spec": {"cordonedDevices": []}}
+    wait_until(lambda: not is_forbidden(lambda: cordon(client, published, nothing)), "the binding is in force")
     wait_until(lambda: is_forbidden(lambda: cordon(client, published, NOT_CORDONS["labels"])), "the policy is in force")
+    return client
+
+
+def test_the_cordon_role_reaches_cordons_alone(installed: ControlPlane, cordoner: Client, published: str) -> None:
+    client = cordoner
+    alices = {"spec": {"cordonedDevices": [{"id": "gpu-0", "reason": "ecc", "by": "alice"}]}}
+    cordon(client, published, alices)
     for name, patch in NOT_CORDONS.items():
         with pytest.raises(ApiError) as refused:
             cordon(client, published, patch)
@@ -160,16 +161,6 @@ def test_the_cordon_role_reaches_cordons_alone(people: People, installed: Contro
     two = {"spec": {"cordonedDevices": [*alices["spec"]["cordonedDevices"], {"id": "gpu-1", "by": "bob"}]}}
     assert len(cordon(client, published, two)["spec"]["cordonedDevices"]) == 2
     assert cordon(client, published, {"spec": {"cordonedDevices": []}})["spec"].get("cordonedDevices") in ([], None)
-
-
-@pytest.fixture
-def cordoner(people: People, published: str) -> Client:
-    """Whoever has that role and nothing else, once role and policy are in force."""
-    client = people.with_roles("cordons", "clusterrole nodedevice-cordon")
-    nothing: dict[str, Any] = {"spec": {"cordonedDevices": []}}
-    wait_until(lambda: not is_forbidden(lambda: cordon(client, published, nothing)), "the binding is in force")
-    wait_until(lambda: is_forbidden(lambda: cordon(client, published, NOT_CORDONS["labels"])), "the policy is in force")
-    return client
 
 
 def applied(client: Client, manager: str, *cordons: dict[str, Any]) -> Any:
@@ -237,10 +228,7 @@ def test_cordons_leave_room_for_the_agents_status(installed: ControlPlane, cordo
     cordon(cordoner, NAME, {"spec": {"cordonedDevices": []}})
 
 
-ROLES = {"nodedevice-view", "nodedevice-fleet-view", "nodedevice-cordon"}
-
-
 def test_nothing_is_bound() -> None:
-    bindings = [each for each in render({}) if each["kind"].endswith("RoleBinding")]
-    assert bindings
-    assert not [each for each in bindings if each["roleRef"]["name"] in ROLES]
+    bound = {each["roleRef"]["name"] for each in render({}) if each["kind"].endswith("RoleBinding")}
+    assert bound
+    assert not bound & {"nodedevice-view", "nodedevice-fleet-view", "nodedevice-cordon"}

@@ -18,7 +18,7 @@ from nodedevice_operator.cli.crds import NAMES
 
 from hack import yaml_text
 from hack.release import chart, manifest
-from tests.chart.rendering import hook_manifests, render
+from tests.chart.rendering import hook_manifests, listed, render
 from tests.cluster.build.binaries import find
 from tests.cluster.chart import CHART, SYSTEM_NAMESPACE, is_hook
 from tests.cluster.control_plane.control_plane import ControlPlane
@@ -101,13 +101,6 @@ def test_it_names_the_images_that_nodes_need(made: Path) -> None:
     assert "name no registry" in head
 
 
-def listed(cluster: ControlPlane) -> set[str]:
-    """Everything of ours, as Kind/name."""
-    items = json.loads(cluster.kubectl("get", _KINDS, "--all-namespaces", "-o", "json"))["items"]
-    found = {f"{each['kind']}/{each['metadata']['name']}" for each in items}
-    return {each for each in found if "nodedevice" in each and "/nodedevice-test:" not in each}
-
-
 def versions(cluster: ControlPlane, made: Path) -> list[Any]:
     """Of each object of install.yaml what changes with it: and where a controller writes too, what the one who applies changes."""
     stored = cluster.kubectl("get", "-o", "json", "--show-managed-fields", "-f", str(made / manifest.INSTALL))
@@ -143,10 +136,10 @@ def test_applied_twice_and_removed(cluster: ControlPlane, made: Path, typed: Typ
     run_as_job(cluster, made, tmp_path)
     if flags:
         typed(delete)
-        assert listed(cluster) == set()
+        assert listed(cluster, _KINDS) == set()
     else:
         typed(delete, "--selector", "app.kubernetes.io/name=nodedevice")
-        assert listed(cluster) == {f"CustomResourceDefinition/{name}" for name in NAMES}
+        assert listed(cluster, _KINDS) == {f"CustomResourceDefinition/{name}" for name in NAMES}
         assert cluster.kubectl("get", "nodedevices", "-o", "name").split() == [f"nodedevice.{names.GROUP}/{cordoned}"]
         cluster.kubectl("delete", "crd", *NAMES)
 
@@ -155,11 +148,8 @@ def cordon(cluster: ControlPlane) -> str:
     """As if an agent had published a NodeDevice and an administrator had cordoned a device of it. Returns its name."""
     name = names.node_device_name("node-a", "example.com/gpu")
     spec = {"nodeName": "node-a", "resourceName": "example.com/gpu", "cordonedDevices": [{"id": "gpu-0"}]}
-    cluster.apply(
-        json.dumps(
-            {"apiVersion": names.API_VERSION, "kind": names.NODE_DEVICE, "metadata": {"name": name}, "spec": spec}
-        )
-    )
+    kind = {"apiVersion": names.API_VERSION, "kind": names.NODE_DEVICE}
+    cluster.apply(json.dumps({**kind, "metadata": {"name": name}, "spec": spec}))
     return name
 
 
@@ -170,6 +160,5 @@ def run_as_job(cluster: ControlPlane, made: Path, folder: Path) -> None:
     kubeconfig = cluster.service_account_kubeconfig(SYSTEM_NAMESPACE, pod["serviceAccountName"], folder / "account")
     done = CliRunner().invoke(operator_main, [*pod["containers"][0]["args"], "--kubeconfig", str(kubeconfig)])
     assert done.exit_code == 0, done.output
-    assert {"deleted deployments nodedevice-operator", "deleted daemonsets nodedevice-agent"} <= set(
-        done.stdout.splitlines()
-    )
+    printed = done.stdout.splitlines()
+    assert {"deleted deployments nodedevice-operator", "deleted daemonsets nodedevice-agent"} <= {*printed}

@@ -14,7 +14,7 @@ from nodedevice_operator.extender.server import certificate_names
 from nodedevice_operator.extender.settings import ExtenderSettings
 
 from hack import yaml_text
-from tests.chart.rendering import manifests, notes, refusal, render
+from tests.chart.rendering import named, notes, pod_of, refusal, render
 from tests.chart.values import DIGEST, VALUE_SETS
 from tests.cluster.chart import SYSTEM_NAMESPACE
 
@@ -22,7 +22,9 @@ pytestmark = pytest.mark.cluster
 
 Values = dict[str, Any]
 
-SECOND, ALONE = "a second scheduler", "an extender for the cluster's scheduler"
+SECOND, ALONE = VALUE_SETS["a second scheduler"], VALUE_SETS["an extender for the cluster's scheduler"]
+OTHERWISE = VALUE_SETS["a second scheduler, otherwise"]
+OWN_CERTIFICATE = VALUE_SETS["an extender with a certificate of one's own"]
 VERBS = {"filterVerb": "filter", "prioritizeVerb": "prioritize", "bindVerb": "bind", "preemptVerb": "preempt"}
 
 
@@ -30,13 +32,8 @@ def scheduler(**more: Any) -> Values:
     return {"scheduler": {"enabled": True, "managedResources": ["aliyun.com/gpu-mem"], **more}}
 
 
-def found(rendered: list[Values], kind: str, name: str) -> Values:
-    [one] = [each for each in rendered if (each["kind"], each["metadata"]["name"]) == (kind, name)]
-    return one
-
-
-def containers(rendered: list[Values], name: str) -> dict[str, Values]:
-    pod = found(rendered, "Deployment", name)["spec"]["template"]["spec"]
+def containers(values: Values, name: str, *flags: str) -> dict[str, Values]:
+    pod = pod_of(named("Deployment", name, values, *flags))
     return {each["name"]: each for each in pod["containers"]}
 
 
@@ -81,30 +78,28 @@ def test_refuses(values: Values, sentence: str) -> None:
     ],
 )
 def test_the_second_scheduler_is_of_the_clusters_version(version: str, tag: str) -> None:
-    both = containers(render(scheduler(), "--kube-version", version), "nodedevice-scheduler")
+    both = containers(scheduler(), "nodedevice-scheduler", "--kube-version", version)
     assert both["kube-scheduler"]["image"] == f"registry.k8s.io/kube-scheduler:{tag}"
 
 
 def test_its_image_can_be_another() -> None:
-    both = containers(manifests("a second scheduler, otherwise"), "nodedevice-scheduler")
+    both = containers(OTHERWISE, "nodedevice-scheduler")
     assert both["kube-scheduler"]["image"] == f"registry.example.com/kube-scheduler@{DIGEST}"
     assert both["extender"]["args"] == ["extender"]
-    operator = containers(manifests("a second scheduler, otherwise"), "nodedevice-operator")["operator"]
-    assert both["extender"]["image"] == operator["image"]
-    tagged = containers(render(scheduler(image={"tag": "v9.9.9"})), "nodedevice-scheduler")
+    assert both["extender"]["image"] == containers(OTHERWISE, "nodedevice-operator")["operator"]["image"]
+    tagged = containers(scheduler(image={"tag": "v9.9.9"}), "nodedevice-scheduler")
     assert tagged["kube-scheduler"]["image"] == "registry.k8s.io/kube-scheduler:v9.9.9"
 
 
-def configuration(name: str) -> Values:
-    data = found(manifests(name), "ConfigMap", "nodedevice-scheduler")["data"]
-    made: Values = yaml_text.load(data["scheduler.yaml"])
+def configuration(values: Values) -> Values:
+    made: Values = yaml_text.load(named("ConfigMap", "nodedevice-scheduler", values)["data"]["scheduler.yaml"])
     return made
 
 
 def test_the_second_schedulers_configuration() -> None:
-    both = containers(manifests(SECOND), "nodedevice-scheduler")
     # it watches no NodeDevices, and its release's own default is 5 minutes
-    assert "--pod-max-in-unschedulable-pods-duration=10s" in both["kube-scheduler"]["args"]
+    program = containers(SECOND, "nodedevice-scheduler")["kube-scheduler"]
+    assert "--pod-max-in-unschedulable-pods-duration=10s" in program["args"]
     made = configuration(SECOND)
     [extender] = made.pop("extenders")
     assert made == {
@@ -134,7 +129,7 @@ def test_the_second_schedulers_configuration() -> None:
 
 
 def test_every_value_of_the_configuration_can_be_another() -> None:
-    made = configuration("a second scheduler, otherwise")
+    made = configuration(OTHERWISE)
     assert made["clientConnection"] == {"qps": 50, "burst": 100}
     assert made["profiles"] == [{"schedulerName": "of-ours"}]
     [extender] = made["extenders"]
@@ -146,10 +141,9 @@ def read(tmp_path: Path) -> Callable[[Values], ExtenderSettings]:
     """What the extender reads of the file that the chart makes of these values."""
 
     def load(values: Values) -> ExtenderSettings:
-        rendered = render(values)
         name = "nodedevice-scheduler" if values["scheduler"].get("enabled") else "nodedevice-extender"
         file = tmp_path / "extender.yaml"
-        file.write_text(found(rendered, "ConfigMap", name)["data"]["extender.yaml"])
+        file.write_text(named("ConfigMap", name, values)["data"]["extender.yaml"])
         return extender_settings.load(file, {})
 
     return load
@@ -159,27 +153,27 @@ Read = Callable[[Values], ExtenderSettings]
 
 
 def test_settings_beside_a_scheduler(read: Read) -> None:
-    settings = read(VALUE_SETS[SECOND])
+    settings = read(SECOND)
     assert settings.address == "127.0.0.1:8888"
     assert settings.tls is None
     assert settings.followed == (SYSTEM_NAMESPACE, configuration(SECOND)["leaderElection"]["resourceName"])
     assert (settings.policy, settings.http_address, settings.namespace) == ("binpack", ":8081", SYSTEM_NAMESPACE)
     assert settings.instance == "nodedevice"
     assert (settings.metrics_authentication, settings.metrics_tls_key) == ("token", "/etc/nodedevice-tls/tls.key")
-    other = read(VALUE_SETS["a second scheduler, otherwise"])
+    other = read(OTHERWISE)
     assert (other.policy, other.http_address, other.metrics_tls_certificate) == ("spread", ":10002", "")
 
 
 def test_settings_of_the_extender_alone(read: Read) -> None:
-    settings = read(VALUE_SETS[ALONE])
+    settings = read(ALONE)
     assert settings.address == ":8888"
     assert settings.followed is None
     assert settings.client_names == ("nodedevice-extender-client",)
-    mounts = containers(manifests(ALONE), "nodedevice-extender")["extender"]["volumeMounts"]
+    mounts = containers(ALONE, "nodedevice-extender")["extender"]["volumeMounts"]
     [folder] = [each["mountPath"] for each in mounts if each["name"] == "extender-tls"]
     files = (settings.client_ca, settings.tls_certificate, settings.tls_key)
     assert files == tuple(f"{folder}/{name}" for name in ("ca.crt", "tls.crt", "tls.key"))
-    own = read(VALUE_SETS["an extender with a certificate of one's own"])
+    own = read(OWN_CERTIFICATE)
     assert own.client_names == ("scheduler.example.com",)
     assert own.metrics_tls_certificate == "/etc/nodedevice-tls/tls.crt"
 
@@ -196,16 +190,15 @@ def test_what_the_user_sets_stands_beside_what_the_chart_decides(read: Read) -> 
 )
 def test_a_change_of_what_it_reads_replaces_the_pods(value: Values, replaces: bool) -> None:
     before, after = (
-        found(render(values), "Deployment", "nodedevice-scheduler")["spec"]["template"]
-        for values in (scheduler(), scheduler(**value))
+        named("Deployment", "nodedevice-scheduler", scheduler(**more))["spec"]["template"] for more in ({}, value)
     )
     assert (before != after) is replaces
 
 
-def secrets(rendered: list[Values]) -> dict[str, dict[str, bytes]]:
+def secrets(values: Values) -> dict[str, dict[str, bytes]]:
     return {
         each["metadata"]["name"]: {key: base64.b64decode(value) for key, value in each["data"].items()}
-        for each in rendered
+        for each in render(values)
         if each["kind"] == "Secret"
     }
 
@@ -214,7 +207,7 @@ def secrets(rendered: list[Values]) -> dict[str, dict[str, bytes]]:
 def made(tmp_path: Path) -> dict[str, Path]:
     """The folder of each Secret that is made, with its files."""
     folders = {}
-    for name, files in secrets(manifests(ALONE)).items():
+    for name, files in secrets(ALONE).items():
         folders[name] = tmp_path / name
         folders[name].mkdir()
         for file, content in files.items():
@@ -244,7 +237,7 @@ def test_certificates_that_are_made_trust_each_other(shown: str, is_let_in: bool
 
 def test_the_authoritys_key_is_nowhere(tmp_path: Path) -> None:
     """Who reads a Secret cannot make certificates of other names."""
-    for files in secrets(manifests(ALONE)).values():
+    for files in secrets(ALONE).values():
         assert files.keys() == {"ca.crt", "tls.crt", "tls.key"}
         file = tmp_path / "both.pem"
         file.write_bytes(files["ca.crt"] + files["tls.key"])
@@ -253,43 +246,41 @@ def test_the_authoritys_key_is_nowhere(tmp_path: Path) -> None:
 
 
 def test_with_a_certificate_of_ones_own_none_is_made() -> None:
-    rendered = manifests("an extender with a certificate of one's own")
-    assert secrets(rendered) == {}
-    pod = found(rendered, "Deployment", "nodedevice-extender")["spec"]["template"]["spec"]
+    assert secrets(OWN_CERTIFICATE) == {}
+    pod = pod_of(named("Deployment", "nodedevice-extender", OWN_CERTIFICATE))
     assert {"name": "extender-tls", "secret": {"secretName": "of-ours", "defaultMode": 0o444}} in pod["volumes"]
 
 
 def test_only_one_extender_is_ever_ready_and_a_new_one_does_not_wait_for_that() -> None:
     """Standbys are not ready behind the Service: a budget or a rollout that waits for them would never end."""
-    rendered = manifests(ALONE)
-    spec = found(rendered, "Deployment", "nodedevice-extender")["spec"]
+    spec = named("Deployment", "nodedevice-extender", ALONE)["spec"]
     assert spec["strategy"]["rollingUpdate"] == {"maxUnavailable": "100%", "maxSurge": 0}
-    assert not [
-        each
-        for each in rendered
-        if (each["kind"], each["metadata"]["name"][-8:]) == ("PodDisruptionBudget", "extender")
-    ]
-    budget = found(manifests(SECOND), "PodDisruptionBudget", "nodedevice-scheduler")["spec"]
-    assert budget["selector"] == found(manifests(SECOND), "Deployment", "nodedevice-scheduler")["spec"]["selector"]
+    budgets = {each["metadata"]["name"] for each in render(ALONE) if each["kind"] == "PodDisruptionBudget"}
+    assert budgets == {"nodedevice-operator"}
+    budget, deployment = (named(kind, "nodedevice-scheduler", SECOND) for kind in ("PodDisruptionBudget", "Deployment"))
+    assert budget["spec"]["selector"] == deployment["spec"]["selector"]
 
 
 def test_monitors_find_the_extender() -> None:
-    for name, component in ((SECOND, "scheduler"), (ALONE, "extender")):
-        rendered = render({**VALUE_SETS[name], "monitoring": {"monitors": {"enabled": True}}})
-        monitor = found(rendered, "PodMonitor", f"nodedevice-{component}")["spec"]
-        deployment = found(rendered, "Deployment", f"nodedevice-{component}")["spec"]
+    for values, component in ((SECOND, "scheduler"), (ALONE, "extender")):
+        values = {**values, "monitoring": {"monitors": {"enabled": True}}}
+        monitor, deployment = (
+            named(kind, f"nodedevice-{component}", values)["spec"] for kind in ("PodMonitor", "Deployment")
+        )
         assert monitor["selector"] == deployment["selector"]
         [endpoint] = monitor["podMetricsEndpoints"]
         assert endpoint["port"] in {port["name"] for port in deployment["template"]["spec"]["containers"][0]["ports"]}
 
 
-@pytest.mark.parametrize(("name", "component", "open_to_all"), [(SECOND, "scheduler", []), (ALONE, "extender", [8888])])
-def test_network_policies(name: str, component: str, open_to_all: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("chosen", "component", "open_to_all"), [(SECOND, "scheduler", []), (ALONE, "extender", [8888])]
+)
+def test_network_policies(chosen: Values, component: str, open_to_all: list[int]) -> None:
     """Only the extender alone has a port for everybody, who has to show a certificate there."""
     peers: list[Values] = [{"namespaceSelector": {}}]
     policies = {"networkPolicies": {"enabled": True, "from": peers}}
-    for values in (VALUE_SETS[name], {**VALUE_SETS[name], **policies}):
-        rules = found(render(values), "NetworkPolicy", f"nodedevice-{component}")["spec"].get("ingress", [])
+    for values in (chosen, {**chosen, **policies}):
+        rules = named("NetworkPolicy", f"nodedevice-{component}", values)["spec"].get("ingress", [])
         assert [port["port"] for rule in rules if "from" not in rule for port in rule["ports"]] == open_to_all
         assert {port["port"] for rule in rules if "from" in rule for port in rule["ports"]} <= {8081, 10259}
         assert all(rule["from"] == peers for rule in rules if "from" in rule)
@@ -297,21 +288,13 @@ def test_network_policies(name: str, component: str, open_to_all: list[int]) -> 
 
 def alone(*cidrs: str, policies: bool = True) -> Values:
     """The extender for the cluster's scheduler, which has these addresses."""
-    chosen = {**VALUE_SETS[ALONE]["scheduler"], "extender": {"from": [*cidrs]}}
+    chosen = {**ALONE["scheduler"], "extender": {"from": [*cidrs]}}
     return {"scheduler": chosen, "networkPolicies": {"enabled": policies}}
 
 
-@pytest.mark.parametrize(
-    "cidr",
-    [
-        "10.0.0.5/32",
-        "::/0",
-        "2001:db8:0:1:2:3:4:5/128",
-    ],
-)
+@pytest.mark.parametrize("cidr", ["10.0.0.5/32", "::/0", "2001:db8:0:1:2:3:4:5/128"])
 def test_the_extenders_port_can_be_for_some_addresses_alone(cidr: str) -> None:
-    policy = found(render(alone(cidr, "10.9.0.0/16")), "NetworkPolicy", "nodedevice-extender")["spec"]
-    [rule] = policy["ingress"]
+    [rule] = named("NetworkPolicy", "nodedevice-extender", alone(cidr, "10.9.0.0/16"))["spec"]["ingress"]
     assert [port["port"] for port in rule["ports"]] == [8888]
     assert rule["from"] == [{"ipBlock": {"cidr": each}} for each in (cidr, "10.9.0.0/16")]
 
@@ -328,9 +311,8 @@ def test_what_is_no_range_of_addresses_is_refused(cidr: str) -> None:
 
 
 def test_addresses_without_a_policy_that_enforces_them_are_refused() -> None:
-    assert "scheduler.extender.from restricts nothing without a NetworkPolicy" in refusal(
-        alone("10.0.0.5/32", policies=False)
-    )
+    refused = refusal(alone("10.0.0.5/32", policies=False))
+    assert "scheduler.extender.from restricts nothing without a NetworkPolicy" in refused
 
 
 def printed_configuration(text: str) -> Values:
@@ -339,7 +321,7 @@ def printed_configuration(text: str) -> Values:
 
 
 def test_the_notes_have_the_whole_configuration_of_the_clusters_scheduler() -> None:
-    text = notes(VALUE_SETS[ALONE])
+    text = notes(ALONE)
     made = printed_configuration(text)
     [extender] = made["extenders"]
     files = "/etc/kubernetes/nodedevice-extender"
@@ -362,7 +344,7 @@ def test_the_notes_have_the_whole_configuration_of_the_clusters_scheduler() -> N
 
 
 def test_the_notes_name_what_is_not_made_here() -> None:
-    text = notes(VALUE_SETS["an extender with a certificate of one's own"])
+    text = notes(OWN_CERTIFICATE)
     assert printed_configuration(text)["extenders"][0]["urlPrefix"] == "https://CLUSTER-IP"
     assert "kubectl get service nodedevice-extender" in text
     assert "nodedevice-extender-client" not in text
@@ -373,6 +355,6 @@ def test_the_notes_name_what_is_not_made_here() -> None:
 )
 def test_images_that_are_never_pulled_are_ours(policy: str, of_kubernetes: str) -> None:
     """Where ours were brought to the nodes, Kubernetes' own scheduler still comes from its registry."""
-    rendered = render({**scheduler(), "image": {"pullPolicy": policy}})
-    policies = {name: each["imagePullPolicy"] for name, each in containers(rendered, "nodedevice-scheduler").items()}
+    found = containers({**scheduler(), "image": {"pullPolicy": policy}}, "nodedevice-scheduler")
+    policies = {name: each["imagePullPolicy"] for name, each in found.items()}
     assert policies == {"extender": policy, "kube-scheduler": of_kubernetes}

@@ -11,7 +11,7 @@ import pytest
 from nodedevice_api.names import GROUP
 
 from hack import yaml_text
-from tests.chart.rendering import render
+from tests.chart.rendering import named, pod_of, render
 from tests.chart.test_chart_rights import Right, each_verb, rights
 from tests.chart.values import VALUE_SETS
 from tests.cluster.accounts import client_with_token
@@ -107,16 +107,13 @@ def test_rights_beside_a_scheduler_are_those_of_both(account: Client) -> None:
     found = rights(account, SYSTEM_NAMESPACE)
     assert found >= EXTENDER | LEASE
     assert ("coordination.k8s.io", "leases ['nodedevice-scheduler']", "update") in found
-    secrets = {right for right in found if right[1].startswith("secrets")}
-    assert not secrets
+    assert not {right for right in found if right[1].startswith("secrets")}
 
 
 def test_the_choice_is_all_it_may_write_into_a_pod(installed: ControlPlane, account: Client, waiting: str) -> None:
     """Each refusal names what; then the proper one passes, with what the API server itself adds."""
     refused: dict[str, dict[str, Any]] = {
-        "no annotation of a pod but nodedevice.io/assigned-parts": {
-            "annotations": {"example.com/a": "b", CHOICE: "{}"}
-        },
+        f"no annotation of a pod but {CHOICE}": {"annotations": {"example.com/a": "b", CHOICE: "{}"}},
         "of at most 16384 characters": {"annotations": {CHOICE: "a" * 16385}},
         "sets no labels of a pod": {"labels": {"topology.kubernetes.io/rack": "a"}},
         "target.kind: Unsupported value": {"kind": "Other"},  # by the API server itself
@@ -147,9 +144,9 @@ def test_others_bind_as_before(installed: ControlPlane, component: str, waiting:
 @pytest.fixture
 def second_scheduler(installed: ControlPlane, component: str, node: str, tmp_path: Path) -> Iterator[Process]:
     """A real kube-scheduler with the chart's configuration and account; no extender beside it."""
-    [rendered] = [each for each in parts(component) if each["kind"] == "ConfigMap"]
+    data = named("ConfigMap", "nodedevice-scheduler", VALUES[component])["data"]
     kubeconfig = installed.service_account_kubeconfig(SYSTEM_NAMESPACE, "nodedevice-scheduler", tmp_path / "account")
-    configuration = yaml_text.load(rendered["data"]["scheduler.yaml"])
+    configuration = yaml_text.load(data["scheduler.yaml"])
     # a pod finds API server and token by itself
     configuration["clientConnection"]["kubeconfig"] = str(kubeconfig)
     file = tmp_path / "scheduler.yaml"
@@ -168,14 +165,8 @@ def second_scheduler(installed: ControlPlane, component: str, node: str, tmp_pat
 
 def probes(component: str) -> set[str]:
     """What the kubelet would ask the scheduler for."""
-    [deployment] = [
-        each
-        for each in render(VALUES[component])
-        if each["metadata"]["name"] == "nodedevice-scheduler" and each["kind"] == "Deployment"
-    ]
-    [container] = [
-        each for each in deployment["spec"]["template"]["spec"]["containers"] if each["name"] == "kube-scheduler"
-    ]
+    pod = pod_of(named("Deployment", "nodedevice-scheduler", VALUES[component]))
+    [container] = [each for each in pod["containers"] if each["name"] == "kube-scheduler"]
     return {container[probe]["httpGet"]["path"] for probe in ("startupProbe", "livenessProbe", "readinessProbe")}
 
 

@@ -10,7 +10,7 @@ from nodedevice_agent.settings import read_topology
 from nodedevice_operator import settings as operator_settings
 from nodedevice_operator.errors import OperatorSettingsError
 
-from tests.chart.rendering import refusal, render
+from tests.chart.rendering import named, refusal, render
 
 pytestmark = pytest.mark.cluster
 
@@ -54,13 +54,9 @@ def shared(**rule: Any) -> Values:
 def read(config: Values, folder: Path) -> agent_settings.AgentSettings:
     """What the agent reads of the file that the chart makes of this."""
     file = folder / "agent.yaml"
-    file.write_text(rendered({"agents": {"config": config}}, "nodedevice-agent")["agent.yaml"], encoding="utf-8")
+    data = named("ConfigMap", "nodedevice-agent", {"agents": {"config": config}})["data"]
+    file.write_text(data["agent.yaml"], encoding="utf-8")
     return agent_settings.load(file, {"node_name": "node-a"})
-
-
-def rendered(values: Values, name: str) -> dict[str, str]:
-    [found] = [each for each in render(values) if (each["kind"], each["metadata"]["name"]) == ("ConfigMap", name)]
-    return dict(found["data"])
 
 
 def meant(config: Values) -> agent_settings.AgentSettings:
@@ -111,10 +107,7 @@ def test_texts_arrive_as_they_are(tmp_path: Path) -> None:
     ("resource", "sentence"),
     [
         ("gpu", "at '/operator/config/heldDevicePolicy': additional properties 'gpu' not allowed"),
-        (
-            "kubernetes.io/gpu",
-            "operator.config.heldDevicePolicy: kubernetes.io/gpu: names in kubernetes.io are reserved",
-        ),
+        ("kubernetes.io/gpu", "heldDevicePolicy: kubernetes.io/gpu: names in kubernetes.io are reserved"),
     ],
 )
 def test_what_the_operator_refuses_helm_refuses(resource: str, sentence: str, tmp_path: Path) -> None:
@@ -134,8 +127,7 @@ def test_numbers_arrive_as_they_are(seconds: float, tmp_path: Path) -> None:
         "heldDevicePolicy": {"*": "report", "a.b/1e5": "report"},
     }
     file = tmp_path / "operator.yaml"
-    file.write_text(
-        rendered({"operator": {"config": config}}, "nodedevice-operator")["operator.yaml"], encoding="utf-8"
-    )
+    data = named("ConfigMap", "nodedevice-operator", {"operator": {"config": config}})["data"]
+    file.write_text(data["operator.yaml"], encoding="utf-8")
     meant = msgspec.convert({**config, "instance": "nodedevice"}, operator_settings.OperatorSettings)
     assert operator_settings.load(file, {}) == meant

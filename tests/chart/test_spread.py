@@ -2,12 +2,11 @@
 
 import json
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from hack import yaml_text
-from tests.chart.rendering import render
+from tests.chart.rendering import named
 from tests.cluster.control_plane.control_plane import ControlPlane
 from tests.cluster.waiting import wait_until
 
@@ -33,19 +32,13 @@ def nodes(installed: ControlPlane) -> Iterator[None]:
 @pytest.mark.cluster
 def test_operators_are_on_nodes_without_zones(installed: ControlPlane, nodes: None, namespace: str) -> None:
     values = {"operator": {"nodeSelector": {_LABEL: "yes"}}}
-    (deployment,) = (
-        each
-        for each in render(values)
-        if (each["kind"], each["metadata"]["name"]) == ("Deployment", "nodedevice-operator")
-    )
+    deployment = named("Deployment", "nodedevice-operator", values)
     deployment["metadata"]["namespace"] = namespace
     deployment["spec"]["template"]["spec"]["serviceAccountName"] = "default"
     installed.apply(yaml_text.dump(deployment))
 
     def placed() -> list[str]:
-        found: list[dict[str, Any]] = json.loads(installed.kubectl("get", "pods", "-n", namespace, "-o", "json"))[
-            "items"
-        ]
+        found = json.loads(installed.kubectl("get", "pods", "-n", namespace, "-o", "json"))["items"]
         return sorted(each["spec"].get("nodeName", "") for each in found)
 
     try:

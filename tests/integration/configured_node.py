@@ -8,6 +8,7 @@ from nodedevice_api import names
 
 from tests.cluster.api import ApiError, Lease, Node, NodeDeviceConfig
 from tests.integration.agent_process import AgentNode, until
+from tests.integration.crds.custom_resources import node_device_config
 
 SIMULATED, SERIAL = "example.com/simulated", "example.com/serial"
 
@@ -31,17 +32,9 @@ class ConfiguredNode:
     async def configure(self, name: str, plugins: dict[str, Any], priority: int = 0, pool: str = "") -> None:
         """Make it, or change it."""
         name = f"{self.node.name}-{name}"
-        spec = {"nodeSelector": {"pool": pool or self.node.name}, "priority": priority, "plugins": plugins}
-        body = {
-            "apiVersion": names.API_VERSION,
-            "kind": names.NODE_DEVICE_CONFIG,
-            "metadata": {"name": name},
-            "spec": spec,
-        }
+        body = node_device_config(name, plugins, nodeSelector={"pool": pool or self.node.name}, priority=priority)
         self._made.add(name)
-        await asyncio.to_thread(
-            self.node.client.apply, NodeDeviceConfig.from_dict(body), field_manager="admin", force=True
-        )
+        await asyncio.to_thread(self.node.client.apply, body, field_manager="admin", force=True)
 
     async def remove(self, name: str) -> None:
         name = f"{self.node.name}-{name}"

@@ -10,8 +10,10 @@ import pytest
 
 from tests.cluster.control_plane.control_plane import ControlPlane
 from tests.fakes.fault_proxy import FaultProxy
+from tests.fakes.nri_runtime import FakeRuntime
 from tests.integration.agent_process import AgentNode
 from tests.integration.configured_node import ConfiguredNode
+from tests.integration.nri import PatientRuntime, nri_socket
 from tests.integration.operator_process import OperatorProcess, PlayedNode, PlayNode
 
 
@@ -36,6 +38,13 @@ def node(agent_node: AgentNode) -> AgentNode:
 
 
 @pytest.fixture
+async def runtime(agent_node: AgentNode) -> AsyncIterator[FakeRuntime]:
+    """The container runtime of that Node, for an agent that is started with by_nri()."""
+    async with PatientRuntime(nri_socket(agent_node)) as runtime:
+        yield runtime
+
+
+@pytest.fixture
 async def configured(agent_node: AgentNode) -> AsyncIterator[ConfiguredNode]:
     found = ConfiguredNode(agent_node)
     await found.label(agent_node.name)
@@ -46,10 +55,8 @@ async def configured(agent_node: AgentNode) -> AsyncIterator[ConfiguredNode]:
 @pytest.fixture(scope="module")
 def operator(installed: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorProcess]:
     """One for each file, with the usual options; a file that wants other ones has its own."""
-    running = OperatorProcess(installed, tmp_path_factory.mktemp("operator"))
-    running.start()
-    yield running
-    running.close()
+    with OperatorProcess(installed, tmp_path_factory.mktemp("operator")).running() as running:
+        yield running
 
 
 @pytest.fixture
@@ -61,11 +68,10 @@ def proxy(installed: ControlPlane) -> Iterator[FaultProxy]:
 @pytest.fixture
 def operator_by_proxy(installed: ControlPlane, proxy: FaultProxy, tmp_path: Path) -> Iterator[OperatorProcess]:
     """One that reaches the API server by the proxy, and is ready."""
-    running = OperatorProcess(installed, tmp_path)
-    running.reach_by(proxy.url)
-    running.start()
-    yield running
-    running.close()
+    made = OperatorProcess(installed, tmp_path)
+    made.reach_by(proxy.url)
+    with made.running():
+        yield made
 
 
 @pytest.fixture

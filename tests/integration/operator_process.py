@@ -9,6 +9,7 @@ import signal
 import subprocess
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -61,6 +62,15 @@ class OperatorProcess(ProductProcess):
         self.launch()
         wait_until(lambda: self.get("/readyz")[0] == 200, "the operator is ready")
 
+    @contextmanager
+    def running(self) -> Iterator[Self]:
+        """It has seen everything when the block begins, and ends with it."""
+        try:
+            self.start()
+            yield self
+        finally:
+            self.close()
+
     def launch(self) -> None:
         """Start it and wait until it serves HTTP."""
         super().start()
@@ -108,9 +118,6 @@ class OperatorProcess(ProductProcess):
     def logged(self, *levels: str) -> list[str]:
         """Events of these levels that it logged since its start."""
         return [line["event"] for line in self.lines() if line["level"] in levels]
-
-    def log_from_here(self) -> "LogFromHere":
-        return LogFromHere(self)
 
 
 class LogFromHere:

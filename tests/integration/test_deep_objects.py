@@ -7,6 +7,7 @@ get the same again over their watches.
 
 import asyncio
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from tests.cluster.processes.loopback import fetch
 from tests.cluster.waiting import wait_until
 from tests.integration.agent_process import GPU, AgentNode, holdings, until
 from tests.integration.configured_node import SIMULATED, ConfiguredNode
+from tests.integration.crds.custom_resources import field_entry
 from tests.integration.extender.extender_process import ExtenderProcess, GpuNode, make_pod
 from tests.integration.operator_process import OperatorProcess
 
@@ -36,40 +38,28 @@ class DeepObjects:
         self._others: list[tuple[str, str]] = []
 
     def make(self, name: str, depth: int) -> None:
-        node, namespace = f"{self._node}-{name}", self._namespace
+        node, resource = f"{self._node}-{name}", f"example.com/{name}"
+        here, leases = f"namespaces/{self._namespace}", f"namespaces/{names.AGENTS_NAMESPACE}/leases"
         pod = {"nodeName": self._node, "containers": [{"name": "main", "image": "none"}]}
-        self._create(f"/api/v1/namespaces/{namespace}/pods", "v1", "Pod", name, depth, spec=pod)
-        self._create("/api/v1/nodes", "v1", "Node", node, depth)
+        self._create(f"/api/v1/{here}/pods", "Pod", name, depth, pod)
+        self._create("/api/v1/nodes", "Node", node, depth, {})
         for owner in (self._node, node):
-            resource = f"example.com/{name}"
             spec = {"nodeName": owner, "resourceName": resource}
-            self._create(
-                f"{OWN}/{names.NODE_DEVICES}",
-                names.API_VERSION,
-                names.NODE_DEVICE,
-                names.node_device_name(owner, resource),
-                depth,
-                spec=spec,
-            )
-        base = f"{OWN}/namespaces/{namespace}/{names.POD_DEVICES}"
-        self._create(base, names.API_VERSION, names.POD_DEVICE, name, depth, spec={"podUID": "u", "nodeName": node})
-        base = f"/apis/coordination.k8s.io/v1/namespaces/{names.AGENTS_NAMESPACE}/leases"
-        self._create(base, "coordination.k8s.io/v1", "Lease", node, depth, spec={"leaseDurationSeconds": 40})
-        nowhere: dict[str, Any] = {"nodeSelector": {"no": "node"}, "plugins": {}}
-        base = f"{OWN}/{names.NODE_DEVICE_CONFIGS}"
-        self._create(base, names.API_VERSION, names.NODE_DEVICE_CONFIG, node, depth, spec=nowhere)
+            own = names.node_device_name(owner, resource)
+            self._create(f"{OWN}/{names.NODE_DEVICES}", names.NODE_DEVICE, own, depth, spec)
+        held = {"podUID": "u", "nodeName": node}
+        self._create(f"{OWN}/{here}/{names.POD_DEVICES}", names.POD_DEVICE, name, depth, held)
+        self._create(f"/apis/coordination.k8s.io/v1/{leases}", "Lease", node, depth, {"leaseDurationSeconds": 40})
+        nowhere = {"nodeSelector": {"no": "node"}, "plugins": {}}
+        self._create(f"{OWN}/{names.NODE_DEVICE_CONFIGS}", names.NODE_DEVICE_CONFIG, node, depth, nowhere)
 
-    def _create(self, path: str, version: str, kind: str, name: str, depth: int, **rest: Any) -> None:
+    def _create(self, path: str, kind: str, name: str, depth: int, spec: dict[str, Any]) -> None:
         """By the text: no encoder of Python's writes that deep."""
+        # what the path has between its root, and the namespace or the plural
+        version = re.sub(r"^/apis?/|/(namespaces/[^/]+/)?[^/]+$", "", path)
         fields = '{"f:a":' * depth + "{}" + "}" * depth
-        entry = {
-            "manager": "m",
-            "operation": "Update",
-            "apiVersion": version,
-            "fieldsType": "FieldsV1",
-            "fieldsV1": "@",
-        }
-        body = {"apiVersion": version, "kind": kind, "metadata": {"name": name, "managedFields": [entry]}, **rest}
+        entry = field_entry("m", 0, version) | {"fieldsV1": "@"}
+        body = {"apiVersion": version, "kind": kind, "metadata": {"name": name, "managedFields": [entry]}, "spec": spec}
         file = self._folder / "object.json"
         file.write_text(json.dumps(body).replace('"@"', fields))
         self._control_plane.kubectl("create", "--raw", path, "-f", str(file))
@@ -91,21 +81,15 @@ def deep(installed: ControlPlane, agent_node: AgentNode, tmp_path: Path) -> Iter
 
 @pytest.fixture
 def operator(installed: ControlPlane, deep: DeepObjects, tmp_path: Path) -> Iterator[OperatorProcess]:
-    running = OperatorProcess(installed, tmp_path / "operator")
-    running.start()
-    yield running
-    running.close()
+    with OperatorProcess(installed, tmp_path / "operator").running() as running:
+        yield running
     running.verify_no_traceback()
 
 
 @pytest.fixture
 def extender(installed: ControlPlane, deep: DeepObjects, tmp_path: Path) -> Iterator[ExtenderProcess]:
-    running = ExtenderProcess(installed, tmp_path / "extender")
-    running.launch()
-    running.wait_active()
-    yield running
-    running.close()
-    running.verify_no_traceback()
+    with ExtenderProcess(installed, tmp_path / "extender").active() as running:
+        yield running
 
 
 async def test_agent_and_operator_go_on(
@@ -163,4 +147,3 @@ def test_extender_goes_on(
         status, answer = fetch(f"http://{extender.verbs}/filter", body=request.encode())
         assert (status, f'"{gpus.name}"' in answer) == (200, True)
         assert extender.bind(pods[1], gpus.name) == (200, {"Error": ""})
-        gpus.remove_parts()

@@ -5,6 +5,7 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,35 +13,21 @@ import msgspec
 from nodedevice_api import names
 
 from tests.cluster import agent_objects
-from tests.cluster.api import ApiError, Lease, Object, PodBinding
+from tests.cluster.api import Lease, Object, PodBinding
 from tests.cluster.chart import SYSTEM_NAMESPACE
 from tests.cluster.control_plane.control_plane import ControlPlane
 from tests.cluster.waiting import wait_until
+from tests.integration.crds.custom_resources import is_refused
 from tests.integration.extender.extender_process import ExtenderProcess, GpuNode, make_pod
 from tests.integration.operator_process import delete
+from tests.integration.policies import allow, refuse, rule
 
 _UNITS = 8
 # more than their alerts want
 _CONFLICTS = 15
 _REFUSED = 4
 _SLOW_SECONDS = 1.2
-_POLICY = """
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicy
-metadata: {name: NODE-binds}
-spec:
-  matchConstraints:
-    resourceRules:
-      - {apiGroups: [""], apiVersions: [v1], resources: [pods/binding], operations: [CREATE], resourceNames: [refused]}
-  validations:
-    - expression: "object.target.name != 'NODE'"
-      message: this pod is not bound
----
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicyBinding
-metadata: {name: NODE-binds}
-spec: {policyName: NODE-binds, validationActions: [Deny]}
-"""
+_REFUSAL = "this pod is not bound"
 
 
 class PlayedScheduler:
@@ -62,8 +49,9 @@ class PlayedScheduler:
         assert self.process.bind(pod, self._node) == (200, {"Error": ""})
         # a first one of each, from which others are counted
         self.process.bind(self._large, self._node)
-        self._control_plane.apply(_POLICY.replace("NODE", self._node))
-        # the API server takes a policy in some time after it has it
+        rules = [rule("pods/binding", "CREATE", "refused")]
+        unless = f"object.target.name != '{self._node}'"
+        refuse(self._control_plane, f"{self._node}-binds", rules, unless, _REFUSAL)
         wait_until(self._is_refused, "a bind is refused")
         self.process.bind(self._refused, self._node)
 
@@ -85,29 +73,23 @@ class PlayedScheduler:
         connection.close()
 
     def allow_binds(self) -> None:
-        for kind in ("validatingadmissionpolicybinding", "validatingadmissionpolicy"):
-            self._control_plane.kubectl("delete", kind, f"{self._node}-binds", "--ignore-not-found")
+        allow(self._control_plane, f"{self._node}-binds")
 
     def _is_refused(self) -> bool:
         """Whether a bind of that pod is refused; nothing is bound."""
         name, namespace = self._refused.metadata.name, self._refused.metadata.namespace
         target = Object(apiVersion="v1", kind="Node", name=self._node)
         binding = PodBinding(metadata=Object(name=name, namespace=namespace), target=target)
-        try:
-            # what is accepted is answered by a Status, which is none
-            with suppress(msgspec.ValidationError):
-                self._control_plane.client.create(binding, name, namespace=namespace, dry_run=True)
-        except ApiError as error:
-            return "this pod is not bound" in (error.status.message or "")
+        # what is accepted is answered by a Status, which is none
+        with suppress(msgspec.ValidationError):
+            create = partial(self._control_plane.client.create, binding, name, namespace=namespace, dry_run=True)
+            return is_refused(create, _REFUSAL)
         return False
 
     def lose_lease(self) -> None:
         """Somebody else holds it from now on."""
-        spec = {
-            "holderIdentity": "somebody-else",
-            "leaseDurationSeconds": 3600,
-            "renewTime": agent_objects.now_text(),
-        }
+        now = agent_objects.now_text()
+        spec = {"holderIdentity": "somebody-else", "leaseDurationSeconds": 3600, "renewTime": now}
         self._control_plane.client.patch(Lease, names.EXTENDER_LEASE, {"spec": spec}, namespace=SYSTEM_NAMESPACE)
 
 
@@ -126,7 +108,6 @@ def scheduled(control_plane: ControlPlane, namespace: str, folder: Path) -> Iter
                 yield scheduler
             finally:
                 scheduler.allow_binds()
-            node.remove_parts()
     finally:
         process.close()
         delete(control_plane.client, Lease, names.EXTENDER_LEASE, SYSTEM_NAMESPACE)

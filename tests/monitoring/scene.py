@@ -17,15 +17,17 @@ from pathlib import Path
 from nodedevice_agent.checkpoint import files as checkpoint_file
 from nodedevice_agent.nri.ttrpc import CallFailed
 from nodedevice_api import names
-from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 
-from tests.cluster.api import ApiError, Lease, Node
+from tests.cluster.api import Lease, Node
 from tests.cluster.control_plane.control_plane import ControlPlane
 from tests.cluster.waiting import wait_until
 from tests.fakes.nri_runtime import FakeRuntime, PluginConnection
 from tests.fakes.plugin import FakeDevice, FakePlugin, RpcFailure
 from tests.integration.agent_process import GPU, AgentNode, condition
+from tests.integration.crds.custom_resources import is_refused
+from tests.integration.nri import by_nri, container, nri_socket, sandbox
 from tests.integration.operator_process import OperatorProcess
+from tests.integration.policies import allow, refuse, rule
 from tests.monitoring.extender import PlayedScheduler, scheduled
 from tests.monitoring.prometheus import Target
 
@@ -53,24 +55,6 @@ spec:
   pool: {name: rack, generation: 1, resourceSliceCount: 1}
   allNodes: true
   devices: [{name: nic-0}]
-"""
-_POLICY = """
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicy
-metadata: {name: NAME}
-spec:
-  matchConstraints:
-    resourceRules:
-      - {apiGroups: [""], apiVersions: [v1], resources: [nodes/status], operations: [UPDATE], resourceNames: [NAME]}
-      - {apiGroups: [coordination.k8s.io], apiVersions: [v1], resources: [leases], operations: [UPDATE], resourceNames: [NAME]}
-  validations:
-    - expression: "request.resource.resource == 'nodes' && object.status.capacity == oldObject.status.capacity"
-      message: nothing of this node is written
----
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicyBinding
-metadata: {name: NAME}
-spec: {policyName: NAME, validationActions: [Deny]}
 """
 
 
@@ -103,11 +87,17 @@ class Scene:
 
     async def refuse_writes(self) -> None:
         """From now on nothing of that node is written, its checkpoint included; and there is something to write."""
-        name = self.refused.name
+        name, client = self.refused.name, self.control_plane.client
         _make_unwritable(self.refused.state_dir / checkpoint_file.FILE_NAME)
-        await asyncio.to_thread(self.control_plane.apply, _POLICY.replace("NAME", name))
-        # the API server takes a policy in some time after it has it
-        await asyncio.to_thread(wait_until, lambda: _is_refused(self.refused), f"nothing of {name} is written")
+        rules = rule("nodes/status", "UPDATE", name), rule("leases", "UPDATE", name, "coordination.k8s.io")
+        unless = "request.resource.resource == 'nodes' && object.status.capacity == oldObject.status.capacity"
+        await asyncio.to_thread(refuse, self.control_plane, name, rules, unless, "nothing of this node is written")
+        probe = {"status": {"capacity": {"example.com/probe": "1"}}}
+
+        def is_so() -> bool:
+            return is_refused(lambda: client.patch(Node.Status, name, probe, dry_run=True))
+
+        await asyncio.to_thread(wait_until, is_so, f"nothing of {name} is written")
         await self.elsewhere.set_health("d0", False)
 
     async def silence(self) -> None:
@@ -128,9 +118,7 @@ class Scene:
         await self.elsewhere.set_health("d0", True)
 
     async def allow_writes(self) -> None:
-        for kind in ("validatingadmissionpolicybinding", "validatingadmissionpolicy"):
-            args = ("delete", kind, self.refused.name, "--ignore-not-found")
-            await asyncio.to_thread(self.control_plane.kubectl, *args)
+        await asyncio.to_thread(allow, self.control_plane, self.refused.name)
 
 
 @asynccontextmanager
@@ -148,7 +136,7 @@ async def staged(control_plane: ControlPlane, namespace: str, folder: Path) -> A
         for node in nodes:
             undo.push_async_callback(node.close)
         busy, runtime, refused = nodes
-        containers = await undo.enter_async_context(FakeRuntime(runtime.folder / "nri.sock"))
+        containers = await undo.enter_async_context(FakeRuntime(nri_socket(runtime)))
         devices = await _set_busy(busy)
         connection, refused_pod = await _set_runtime(runtime, containers)
         refused.start_agent()
@@ -212,24 +200,24 @@ async def _set_busy(node: AgentNode) -> FakePlugin:
 
 async def _set_runtime(node: AgentNode, containers: FakeRuntime) -> tuple[PluginConnection, str]:
     """A container that runs without its device, and one that has its own. Returns also a pod for which there is none left."""
-    node.start_agent({"--delivery": "nri", "--nri-socket": str(containers.socket), "--runtime-grace-seconds": "1"})
+    node.start_agent({**by_nri(node), "--runtime-grace-seconds": "1"})
     connection = await containers.plugin()
     early = await node.pod("early")
     await node.agent.until_logged("pod requests a resource that no device plugin has registered yet")
     # its name is not managed here yet, so that nothing is asked of the agent
-    await connection.create_container(_sandbox(early, "early"), _container(early))
-    await connection.container_event("PostStartContainer", _sandbox(early, "early"), _container(early))
+    await connection.create_container(sandbox(early, "early"), container(early))
+    await connection.container_event("PostStartContainer", sandbox(early, "early"), container(early))
     await node.plugin(2)
     await node.until(lambda seen: any(each.get("notInjected") for each in seen.get("allocations", ())))
     one = await node.pod("one")
     await node.until_numbers(total=2, allocated=2, available=0)
-    await connection.create_container(_sandbox(one, "one"), _container(one))
+    await connection.create_container(sandbox(one, "one"), container(one))
     return connection, await node.pod("two")
 
 
 async def _create_refused(connection: PluginConnection, uid: str) -> None:
     try:
-        await connection.create_container(_sandbox(uid, "held", _HELD), _container(uid))
+        await connection.create_container(sandbox(uid, "held", annotations=_HELD), container(uid))
     except CallFailed:
         return
     raise AssertionError("a container was created without its device")
@@ -238,15 +226,6 @@ async def _create_refused(connection: PluginConnection, uid: str) -> None:
 async def _write_capacity(node: AgentNode, resource_name: str, number: str, manager: str) -> None:
     status = {"status": {"capacity": {resource_name: number}}}
     await asyncio.to_thread(node.client.patch, Node.Status, node.name, status, field_manager=manager)
-
-
-def _is_refused(node: AgentNode) -> bool:
-    """Whether a change of the Node's capacity is refused; nothing is changed."""
-    try:
-        node.client.patch(Node.Status, node.name, {"status": {"capacity": {"example.com/probe": "1"}}}, dry_run=True)
-    except ApiError as error:
-        return bool(error.status.code == 422)
-    return False
 
 
 def _make_unwritable(file: Path) -> None:
@@ -267,12 +246,3 @@ def _wait_capacity(node: AgentNode, number: int) -> None:
         return (status.capacity or {}).get(GPU) == str(number)
 
     wait_until(is_so, f"capacity of {node.name} is {number}", _PATIENCE_SECONDS)
-
-
-def _sandbox(uid: str, name: str, annotations: dict[str, str] | None = None) -> api_pb2.PodSandbox:
-    return api_pb2.PodSandbox(id=f"s-{uid}", name=name, namespace="n", uid=uid, annotations=annotations or {})
-
-
-def _container(uid: str) -> api_pb2.Container:
-    running = api_pb2.CONTAINER_RUNNING
-    return api_pb2.Container(id=f"{uid}-1", pod_sandbox_id=f"s-{uid}", name="c0", state=running)

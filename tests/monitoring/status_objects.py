@@ -1,7 +1,7 @@
 """NodeDevices and PodDevices of three nodes on which everything is that the dashboards of kube-state-metrics show.
 
 node-a    train holds two of four GPUs, one is broken, one cordoned, one more is releasing; the plugin of its NICs is gone
-          late is pending there
+          late and two more pods are pending there
 node-b    serve holds both GPUs, one of which broke, and a part of a third; its agent is silent, and its Node in conflict
 node-c    has no GPUs
 """
@@ -31,7 +31,7 @@ LATER: Final = "2026-01-02T04:05:06Z"
 _GIB: Final = 2**30
 _MODEL: Final = {"model": "Tesla T4", "memoryBytes": str(16 * _GIB), "pciBusID": "0000:3b:00.0"}
 _RULES: Final = PartRulesStatus(
-    placement="SameParent", choice="BinPack", containers="Any", advertise="Sum", largest_available=64
+    placement="SameParent", choice="BinPack", containers="Any", advertise="Sum", largest_available=48
 )
 _READY: Final = (names.Condition.READY, "True", names.Reason.READY)
 
@@ -43,7 +43,7 @@ def node_devices() -> list[Body]:
     late = Waiting(
         namespace="team-b", name="late", pod_uid="u9", container="c0", reason="NotEnoughDevices", since=LATER
     )
-    of_gpus = status(gpus, held, cordoned=1, reserved=1, available=0, waiting=[late], waitingPods=1)
+    of_gpus = status(gpus, held, cordoned=1, reserved=1, available=0, waiting=[late], waitingPods=3)
     cordoned = [CordonedDevice(id="g2", reason="fan", by="alice", at="2026-01-01T12:00:00Z")]
     of_serve = [_holds("team-b", "serve", "u2", "g0", "g1")]
     # an agent gives no moment for parts

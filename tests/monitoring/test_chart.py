@@ -15,7 +15,6 @@ from tests.monitoring import expressions
 from tests.monitoring.prometheus import promtool
 from tests.monitoring.test_kube_state_metrics import CONFIG
 
-_ALL = ("monitors", "rules", "dashboards", "kubeStateMetrics")
 Json = dict[str, Any]
 
 
@@ -30,15 +29,17 @@ def enabled(*parts: str) -> Json:
     return {part: {"enabled": True} for part in parts}
 
 
-@pytest.mark.parametrize("part", _ALL)
-def test_each_part_comes_alone(part: str) -> None:
-    kinds = {
-        "monitors": {"PodMonitor", "ServiceMonitor", "Service"},
-        "rules": {"PrometheusRule"},
-        "dashboards": {"ConfigMap"},
-        "kubeStateMetrics": {"ConfigMap", "ClusterRole", "ClusterRoleBinding"},
-    }
-    assert {one["kind"] for one in rendered(enabled(part))} == kinds[part]
+@pytest.mark.parametrize(
+    ("part", "kinds"),
+    [
+        ("monitors", {"PodMonitor", "ServiceMonitor", "Service"}),
+        ("rules", {"PrometheusRule"}),
+        ("dashboards", {"ConfigMap"}),
+        ("kubeStateMetrics", {"ConfigMap", "ClusterRole", "ClusterRoleBinding"}),
+    ],
+)
+def test_each_part_comes_alone(part: str, kinds: set[str]) -> None:
+    assert {one["kind"] for one in rendered(enabled(part))} == kinds
 
 
 def test_monitors_find_the_pods_and_their_port() -> None:
@@ -68,11 +69,13 @@ def test_a_service_monitor_finds_its_service() -> None:
     assert monitor["spec"]["endpoints"][0]["port"] == service["spec"]["ports"][0]["name"]
 
 
-def test_no_monitor_for_what_is_not_installed() -> None:
-    made = rendered(enabled("monitors"), agents={"enabled": False})
-    assert {one["kind"] for one in made} == {"Service", "ServiceMonitor"}
-    made = rendered(enabled("monitors"), operator={"enabled": False})
-    assert {one["kind"] for one in made} == {"PodMonitor"}
+@pytest.mark.parametrize(
+    ("left_out", "kinds"), [("agents", {"Service", "ServiceMonitor"}), ("operator", {"PodMonitor"})]
+)
+def test_no_monitor_for_what_is_not_installed(left_out: str, kinds: set[str]) -> None:
+    values: Json = {left_out: {"enabled": False}}
+    made = rendered(enabled("monitors"), **values)
+    assert {one["kind"] for one in made} == kinds
 
 
 def test_agents_get_the_name_of_their_node() -> None:

@@ -2,19 +2,21 @@
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
+from functools import partial
 
 import pytest
 from nodedevice_api.names import AGENT_FIELD_MANAGER
 
 from tests.cluster.accounts import client_of_pod, client_with_token
-from tests.cluster.api import ApiError, Client, PodDevice
+from tests.cluster.api import Client, PodDevice
 from tests.cluster.chart import SYSTEM_NAMESPACE
 from tests.cluster.control_plane.control_plane import ControlPlane
 from tests.cluster.waiting import wait_until
 from tests.fakes.dra import Slices
 from tests.fakes.pod_resources import PodResources
-from tests.integration.agent.two_agents import OTHER, POLICY, A, B, body, owner, publishing
+from tests.integration.agent.two_agents import OTHER, A, B, body, owner, publishing
 from tests.integration.agent_process import AgentNode
+from tests.integration.crds.custom_resources import is_refused
 from tests.oracle.kubelet import Kubelet, way_to_mount
 from tests.oracle.steps import Machine
 
@@ -59,9 +61,15 @@ def agents(cluster: ControlPlane) -> Iterator[dict[str, Client]]:
         found[""] = clients.enter_context(
             client_with_token(cluster, SYSTEM_NAMESPACE, ACCOUNT, field_manager=AGENT_FIELD_MANAGER)
         )
-        wait_until(lambda: has_right(found[A]), "the agents' account has every right")
-        wait_until(lambda: is_held(cluster, found[A]), "the policy is in force")
+        agent, of_other = found[A], body([owner(cluster, B)], OTHER, B)
+        writes = partial(agent.apply, of_other, field_manager="x", dry_run=True)
+        wait_until(lambda: may_read(agent), "the agents' account has every right")
+        wait_until(lambda: is_refused(writes, "Policy 'nodedevice-agent'"), "the policy is in force")
         yield found
+
+
+def may_read(agent: Client) -> bool:
+    return not is_refused(lambda: list(agent.list(PodDevice, namespace="default")))
 
 
 @pytest.fixture
@@ -69,23 +77,6 @@ def published(cluster: ControlPlane, agents: dict[str, Client]) -> Iterator[None
     """The NodeDevices of both nodes."""
     with publishing(cluster, agents):
         yield
-
-
-def has_right(agent: Client) -> bool:
-    try:
-        list(agent.list(PodDevice, namespace="default"))
-    except ApiError:
-        return False
-    return True
-
-
-def is_held(cluster: ControlPlane, agent: Client) -> bool:
-    """Whether the policy refuses what it must: the API server takes a moment to notice a new one."""
-    try:
-        agent.apply(body([owner(cluster, B)], OTHER, B), field_manager="x", dry_run=True)
-    except ApiError as exc:
-        return POLICY in str(exc.status.message)
-    return False
 
 
 @pytest.fixture

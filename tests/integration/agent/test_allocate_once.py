@@ -7,9 +7,10 @@ import grpc
 import pytest
 from nodedevice_agent.nri.ttrpc import CallFailed
 
+from tests.fakes.nri_runtime import FakeRuntime
 from tests.fakes.plugin import FakePlugin, RpcFailure
-from tests.integration.agent.test_nri import PatientRuntime, container, sandbox
 from tests.integration.agent_process import GPU, AgentNode, holdings
+from tests.integration.nri import by_nri, container, sandbox
 from tests.integration.product_process import Json
 
 NEVER = {"--allocate-retry": f"{GPU}=never"}
@@ -81,33 +82,32 @@ async def test_a_call_in_flight_when_the_agent_is_killed_counts(agent_node: Agen
 
 
 @pytest.mark.parametrize("retry", ["never", "always"])
-async def test_a_lost_checkpoint(agent_node: AgentNode, retry: str) -> None:
+async def test_a_lost_checkpoint(agent_node: AgentNode, runtime: FakeRuntime, retry: str) -> None:
     """With always the plugin is called again for each of the pods."""
-    node, socket = agent_node, agent_node.folder / "nri.sock"
-    flags = {"--allocate-retry": f"*={retry}", "--delivery": "nri", "--nri-socket": str(socket)}
-    async with PatientRuntime(socket) as runtime:
-        node.start_agent(flags)
-        await runtime.plugin()
-        plugin = await node.plugin(2)
-        await node.until(lambda seen: seen.get("available") == 2)
-        uid = await node.pod("held")
-        await node.until(lambda seen: list(holdings(seen)) == ["held/c0"])
-        plugin.knobs.allocate_error = RpcFailure()
-        await node.pod("failed")
-        await node.until(lambda seen: bool(seen.get("waiting")))
-        plugin.knobs.allocate_error = None
-        before = len(plugin.calls_of("Allocate"))
-        await killed_and_started(node, plugin, flags, is_lost=True)
-        if retry == "always":
-            await node.until(lambda seen: sorted(holdings(seen)) == ["failed/c0", "held/c0"])
-            await plugin.wait_for_calls("Allocate", before + 2)
-            return
-        await until_final(node, "failed", "it is not known whether it was called")
-        status = await node.until(lambda seen: list(holdings(seen)) == ["held/c0"])
-        # its container may run
-        assert list(final(status)) == ["failed"]
-        connection = await runtime.plugin()
-        with pytest.raises(CallFailed, match="delete the pod"):
-            await connection.create_container(sandbox(uid, "held"), container(uid))
-        await until_final(node, "held", "was lost with the checkpoint")
-        assert len(plugin.calls_of("Allocate")) == before
+    node = agent_node
+    flags = {"--allocate-retry": f"*={retry}", **by_nri(node)}
+    node.start_agent(flags)
+    await runtime.plugin()
+    plugin = await node.plugin(2)
+    await node.until(lambda seen: seen.get("available") == 2)
+    uid = await node.pod("held")
+    await node.until(lambda seen: list(holdings(seen)) == ["held/c0"])
+    plugin.knobs.allocate_error = RpcFailure()
+    await node.pod("failed")
+    await node.until(lambda seen: bool(seen.get("waiting")))
+    plugin.knobs.allocate_error = None
+    before = len(plugin.calls_of("Allocate"))
+    await killed_and_started(node, plugin, flags, is_lost=True)
+    if retry == "always":
+        await node.until(lambda seen: sorted(holdings(seen)) == ["failed/c0", "held/c0"])
+        await plugin.wait_for_calls("Allocate", before + 2)
+        return
+    await until_final(node, "failed", "it is not known whether it was called")
+    status = await node.until(lambda seen: list(holdings(seen)) == ["held/c0"])
+    # its container may run
+    assert list(final(status)) == ["failed"]
+    connection = await runtime.plugin()
+    with pytest.raises(CallFailed, match="delete the pod"):
+        await connection.create_container(sandbox(uid, "held"), container(uid))
+    await until_final(node, "held", "was lost with the checkpoint")
+    assert len(plugin.calls_of("Allocate")) == before

@@ -9,9 +9,9 @@ import pytest
 from nodedevice_api import names
 from nodedevice_api.assigned_parts import encode
 
-from tests.cluster.api import Object, Pod
 from tests.integration.agent_process import GPU, AgentNode
 from tests.integration.builtin_plugins.plugins import gpus, running
+from tests.integration.extender.extender_process import make_pod
 from tests.integration.product_process import Json
 
 ONE, OTHER = "gpu-0", "gpu-1"
@@ -35,15 +35,6 @@ def parts(status: Json) -> dict[str, dict[str, int]]:
     return {a["name"]: {each["parent"]: each["parts"] for each in a["parts"]} for a in status["allocations"]}
 
 
-async def make(node: AgentNode, name: str, count: int) -> str:
-    """A pod that no scheduler binds. Returns its uid."""
-    main = Object(name="main", image="none", resources=Object(limits={GPU: str(count)}))
-    spec = Object(containers=[main], schedulerName="nobody", terminationGracePeriodSeconds=0)
-    metadata = Object(name=name, namespace=node.namespace)
-    made = await asyncio.to_thread(node.client.create, Pod(metadata=metadata, spec=spec))
-    return str(made.metadata.uid)
-
-
 async def bind(node: AgentNode, name: str, uid: str, assigned: str) -> None:
     """As the extender does: node and annotation in one write."""
     metadata = {"name": name, "uid": uid, "annotations": {names.ASSIGNED_PARTS_ANNOTATION: assigned}}
@@ -60,7 +51,8 @@ async def outcome(node: AgentNode, word: str) -> bool:
 
 
 async def test_the_pod_gets_the_device_that_its_binding_names(shared: AgentNode) -> None:
-    uid = await make(shared, "second", 5)
+    pod = await asyncio.to_thread(make_pod, shared.control_plane, shared.namespace, "second", 5, GPU)
+    uid = str(pod.metadata.uid)
     # left to itself the agent fills the first device
     await bind(shared, "second", uid, encode(uid, {GPU: {"main": {OTHER: 5}}}))
     seen = await shared.until(lambda seen: seen["allocated"] == 9)

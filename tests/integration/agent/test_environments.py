@@ -3,7 +3,6 @@
 Tenants choose environments; a ConfigMap of 1 MiB may be that of every container of a pod.
 """
 
-from collections.abc import AsyncIterator
 from typing import cast
 
 import pytest
@@ -12,6 +11,7 @@ from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 from hack.bench.operator.counts import peak_rss_mib
 from tests.fakes.nri_runtime import FakeRuntime, LargeContainers
 from tests.integration.agent_process import AgentNode
+from tests.integration.nri import by_nri
 
 COUNT, CREATED = 250, 60
 BYTES = 1_250_000
@@ -19,20 +19,13 @@ BYTES = 1_250_000
 MOST_MIB = 224
 
 
-@pytest.fixture
-async def runtime(agent_node: AgentNode) -> AsyncIterator[FakeRuntime]:
-    async with FakeRuntime(agent_node.folder / "nri.sock") as runtime:
-        runtime.request_timeout_ms = 600_000
-        # NRI's messages have 4 MiB at the most
-        runtime.per_message = 2
-        yield runtime
-
-
 @pytest.mark.parametrize("variable", [8, 125_000], ids=["short variables", "long variables"])
 async def test_environments_take_no_memory(agent_node: AgentNode, runtime: FakeRuntime, variable: int) -> None:
+    # NRI's messages have 4 MiB at the most
+    runtime.per_message = 2
     containers = LargeContainers(COUNT, BYTES, variable)
     runtime.containers = cast(list[api_pb2.Container], containers)
-    agent_node.start_agent({"--delivery": "nri", "--nri-socket": str(runtime.socket)})
+    agent_node.start_agent(by_nri(agent_node))
     await agent_node.agent.until_ready()
     plugin = await runtime.plugin()
     line = await agent_node.agent.until_logged("runtime synchronized")

@@ -13,46 +13,29 @@ from nodedevice_api.names import AGENT_FIELD_MANAGER, AGENTS_NAMESPACE, CONFIGS_
 from tests.cluster.api import Client, Lease, NodeDevice, PatchType
 from tests.cluster.control_plane.control_plane import ControlPlane
 from tests.integration.agent.two_agents import NAME, A, body, lease, owner, publishing, refused
-from tests.integration.crds.custom_resources import apply_status, free
+from tests.integration.crds.custom_resources import apply_status, field_entry, free
+from tests.integration.operator_process import delete
 
 pytestmark = pytest.mark.cluster
 
 Fields = list[dict[str, Any]]
 NEW = "example.com/new"
 SOMEBODY = "somebody"
-# deeper than any field of a kind, and not too deep for this client
-_LEVELS = 300
-
-
-def nested(levels: int = _LEVELS) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for _ in range(levels):
-        found = {"f:a": found}
-    return {"f:spec": found}
-
-
-def entry(manager: str, operation: str = "Update", **more: Any) -> dict[str, Any]:
-    kind = {
-        "apiVersion": "nodedevice.io/v1alpha1",
-        "fieldsType": "FieldsV1",
-        "fieldsV1": {"f:spec": {"f:cordonedDevices": {}}},
-    }
-    return {**kind, "manager": manager, "operation": operation, "time": "2026-01-01T12:00:00Z", **more}
-
-
+# of a patch of the agent's Lease
+BY_SOMEBODY: Any = {"namespace": AGENTS_NAMESPACE, "patch_type": PatchType.MERGE, "field_manager": SOMEBODY}
 # what is done to the managedFields that the object has
 Tampering = Callable[[Fields], Fields]
 TAMPERING: dict[str, Tampering] = {
-    "adds an entry of somebody": lambda fields: [*fields, entry(SOMEBODY)],
-    "adds a nested entry of somebody": lambda fields: [*fields, entry(SOMEBODY, fieldsV1=nested())],
-    "adds an entry four levels deep": lambda fields: [*fields, entry(AGENT_FIELD_MANAGER, fieldsV1=nested(3))],
+    "adds an entry of somebody": lambda fields: [*fields, field_entry(SOMEBODY, levels=1)],
+    "adds a nested entry of somebody": lambda fields: [*fields, field_entry(SOMEBODY)],
+    "adds an entry four levels deep": lambda fields: [*fields, field_entry(AGENT_FIELD_MANAGER, levels=3)],
     "adds a nested entry of its own applies": lambda fields: [
         *(each for each in fields if (each["manager"], each.get("subresource")) != (AGENT_FIELD_MANAGER, None)),
-        entry(AGENT_FIELD_MANAGER, "Apply", fieldsV1=nested()),
+        field_entry(AGENT_FIELD_MANAGER, operation="Apply"),
     ],
     "adds an entry of the operator for status": lambda fields: [
         *fields,
-        entry("nodedevice-operator", "Apply", subresource="status", fieldsV1=nested()),
+        field_entry("nodedevice-operator", operation="Apply", subresource="status"),
     ],
 }
 # where there are entries of others; of its own Lease an agent may take over what it likes
@@ -60,9 +43,10 @@ TAKING: dict[str, Tampering] = {
     "takes the entry of another": lambda fields: [{**each, "manager": AGENT_FIELD_MANAGER} for each in fields],
     "gives its own to another": lambda fields: [{**each, "manager": SOMEBODY} for each in fields],
 }
+NESTED = field_entry("")["fieldsV1"]
 ADDING: dict[str, Tampering] = {
     "adds to the entry of another": lambda fields: [
-        each if each["manager"] == AGENT_FIELD_MANAGER else {**each, "fieldsV1": {**each["fieldsV1"], **nested()}}
+        each if each["manager"] == AGENT_FIELD_MANAGER else {**each, "fieldsV1": {**each["fieldsV1"], **NESTED}}
         for each in fields
     ],
 }
@@ -152,13 +136,9 @@ def written(cluster: ControlPlane, agents: dict[str, Client]) -> Iterator[None]:
 def own_lease(cluster: ControlPlane, agents: dict[str, Client]) -> Iterator[None]:
     """As its agent has made it, with an annotation of somebody's."""
     agents[A].create(lease(annotations={CONFIGS_ANNOTATION: "{}"}))
-    noted = {"metadata": {"annotations": {"note": "a"}}}
-    kind: dict[str, Any] = {"namespace": AGENTS_NAMESPACE, "patch_type": PatchType.MERGE, "field_manager": SOMEBODY}
-    cluster.client.patch(Lease, A, noted, **kind)
+    cluster.client.patch(Lease, A, {"metadata": {"annotations": {"note": "a"}}}, **BY_SOMEBODY)
     yield
-    with_it = [each.metadata.name for each in cluster.client.list(Lease, namespace=AGENTS_NAMESPACE) if each.metadata]
-    if A in with_it:
-        cluster.client.delete(Lease, A, namespace=AGENTS_NAMESPACE)
+    delete(cluster.client, Lease, A, AGENTS_NAMESPACE)
 
 
 KINDS: tuple[type[Written], ...] = (NodeDevices, Leases)
@@ -178,8 +158,7 @@ ROWS = [
 def test_what_a_request_brings_is_refused(
     cluster: ControlPlane, agents: dict[str, Client], kind: type[Written], verb: str, tampering: Tampering
 ) -> None:
-    said = refused(lambda: getattr(kind(agents[A], cluster), verb)(tampering))
-    assert "managedFields" in said
+    assert "managedFields" in refused(lambda: getattr(kind(agents[A], cluster), verb)(tampering))
 
 
 @pytest.mark.usefixtures("written", "own_lease")
@@ -238,11 +217,13 @@ def test_a_write_to_status_brings_none(cluster: ControlPlane, agents: dict[str, 
         agents[A].replace(changed, NAME, dry_run=True),
     ]
     for each in after:
-        found = each.to_dict()["metadata"]["managedFields"]
-        assert [one for one in found if one["manager"] != AGENT_FIELD_MANAGER] == [
-            one for one in before["metadata"]["managedFields"] if one["manager"] != AGENT_FIELD_MANAGER
-        ]
-        assert "'f:a'" not in str(found)
+        stored = each.to_dict()
+        assert of_others(stored) == of_others(before)
+        assert "'f:a'" not in str(stored["metadata"]["managedFields"])
+
+
+def of_others(stored: dict[str, Any]) -> Fields:
+    return [each for each in stored["metadata"]["managedFields"] if each["manager"] != AGENT_FIELD_MANAGER]
 
 
 # -- what others did to its Lease ------------------------------------------------------------------------------------------
@@ -252,8 +233,7 @@ def test_a_write_to_status_brings_none(cluster: ControlPlane, agents: dict[str, 
 def test_a_lease_that_somebody_edited_is_renewed(cluster: ControlPlane, agents: dict[str, Client]) -> None:
     """A renewal takes over what it writes: entries of others lose it, and lose only that."""
     edited = {"metadata": {"annotations": {CONFIGS_ANNOTATION: "[]"}}, "spec": {"holderIdentity": "x"}}
-    kind: dict[str, Any] = {"namespace": AGENTS_NAMESPACE, "patch_type": PatchType.MERGE, "field_manager": SOMEBODY}
-    cluster.client.patch(Lease, A, edited, **kind)
+    cluster.client.patch(Lease, A, edited, **BY_SOMEBODY)
     found = cluster.client.get(Lease, A, namespace=AGENTS_NAMESPACE)
     found.metadata.annotations = {**(found.metadata.annotations or {}), CONFIGS_ANNOTATION: "{}"}
     found.spec.holderIdentity = A

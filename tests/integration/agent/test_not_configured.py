@@ -13,7 +13,7 @@ from nodedevice_agent.nri.ttrpc import CallFailed
 from nodedevice_api.names import node_device_name
 
 from tests.cluster.api import Event
-from tests.integration.agent.test_nri import PatientRuntime, container, sandbox
+from tests.fakes.nri_runtime import FakeRuntime
 from tests.integration.agent_process import condition, holdings, reasons, until
 from tests.integration.configured_node import (
     SERIAL,
@@ -23,6 +23,7 @@ from tests.integration.configured_node import (
     until_capacity,
     until_deleted,
 )
+from tests.integration.nri import by_nri, container, sandbox
 
 BOTH: dict[str, Any] = {"simulated": [{"resourceName": SIMULATED, "count": 2}, {"resourceName": SERIAL, "count": 1}]}
 pytestmark = pytest.mark.usefixtures("operator")
@@ -113,39 +114,38 @@ async def test_what_a_pod_holds_stays_its_own_until_it_ends(configured: Configur
     await until_deleted(configured)
 
 
-async def test_no_container_starts_with_what_nobody_watches(configured: ConfiguredNode) -> None:
+async def test_no_container_starts_with_what_nobody_watches(configured: ConfiguredNode, runtime: FakeRuntime) -> None:
     """One that runs goes on; its device files may be another device's by the time at which it starts again."""
     file = configured.files / "tty0"
     file.touch()
-    node, runtime_socket = configured.node, configured.node.folder / "nri.sock"
-    async with PatientRuntime(runtime_socket) as runtime:
-        configured.start_agent(**{"--delivery": "nri", "--nri-socket": str(runtime_socket)})
-        await configured.configure("a", configured.serial())
-        await node.until_numbers(total=1, allocated=0, available=1, resource_name=SERIAL)
-        uid = await node.pod("holder", resource=SERIAL)
-        before = await node.until_numbers(total=1, allocated=1, available=0, resource_name=SERIAL)
-        connection = await runtime.plugin()
-        first = await connection.create_container(sandbox(uid, "holder"), container(uid))
-        assert [mount.source for mount in first.mounts] == [str(file)]
-        await configured.remove("a")
-        seen = await until_not_configured(configured, SERIAL)
-        assert holdings(seen) == holdings(before)
-        other = await node.pod("late", resource=SERIAL)
-        await node.until(lambda seen: reasons(seen) == {"late": "NotConfigured"}, SERIAL)
-        for pod_uid, name in ((uid, "holder"), (other, "late")):
-            with pytest.raises(CallFailed, match="not configured on this node any more"):
-                await connection.create_container(sandbox(pod_uid, name), container(pod_uid, 2))
-        await node.delete_pod("late")
-        await configured.configure("a", configured.serial())
-        await node.until_numbers(total=1, allocated=1, available=0, resource_name=SERIAL)
-        again = await connection.create_container(sandbox(uid, "holder"), container(uid, 2))
-        assert again.mounts == first.mounts
-        await configured.remove("a")
-        await until_not_configured(configured, SERIAL)
-        await node.delete_pod("holder")
-        for number in (1, 2):
-            await connection.container_event("StopContainer", sandbox(uid, "holder"), container(uid, number))
-        await until_deleted(configured, SERIAL)
+    node = configured.node
+    configured.start_agent(**by_nri(node))
+    await configured.configure("a", configured.serial())
+    await node.until_numbers(total=1, allocated=0, available=1, resource_name=SERIAL)
+    uid = await node.pod("holder", resource=SERIAL)
+    before = await node.until_numbers(total=1, allocated=1, available=0, resource_name=SERIAL)
+    connection = await runtime.plugin()
+    first = await connection.create_container(sandbox(uid, "holder"), container(uid))
+    assert [mount.source for mount in first.mounts] == [str(file)]
+    await configured.remove("a")
+    seen = await until_not_configured(configured, SERIAL)
+    assert holdings(seen) == holdings(before)
+    other = await node.pod("late", resource=SERIAL)
+    await node.until(lambda seen: reasons(seen) == {"late": "NotConfigured"}, SERIAL)
+    for pod_uid, name in ((uid, "holder"), (other, "late")):
+        with pytest.raises(CallFailed, match="not configured on this node any more"):
+            await connection.create_container(sandbox(pod_uid, name), container(pod_uid, 2))
+    await node.delete_pod("late")
+    await configured.configure("a", configured.serial())
+    await node.until_numbers(total=1, allocated=1, available=0, resource_name=SERIAL)
+    again = await connection.create_container(sandbox(uid, "holder"), container(uid, 2))
+    assert again.mounts == first.mounts
+    await configured.remove("a")
+    await until_not_configured(configured, SERIAL)
+    await node.delete_pod("holder")
+    for number in (1, 2):
+        await connection.container_event("StopContainer", sandbox(uid, "holder"), container(uid, number))
+    await until_deleted(configured, SERIAL)
 
 
 async def test_a_cordon_keeps_the_object_until_it_is_removed(configured: ConfiguredNode) -> None:

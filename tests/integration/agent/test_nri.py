@@ -1,61 +1,31 @@
 """The agent with --delivery nri: the runtime, releasing devices, containers without theirs, and a runtime without a validator."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 from nodedevice_agent.nri.ttrpc import CallFailed
 from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 
 from tests.fakes.nri_runtime import FakeRuntime, PluginConnection
 from tests.integration.agent_process import AgentNode, condition, holdings
+from tests.integration.nri import PatientRuntime, by_nri, container, nri_socket, sandbox
 
 STATUS = "patch nodedevices/status"
 HELD = {"required-plugins.noderesource.dev": "[ nodedevice ]"}
 
 
-class PatientRuntime(FakeRuntime):
-    """Waits for the agent's answers longer than a machine stands still; what an agent does that is late is tested in process."""
-
-    def __init__(self, socket: Path) -> None:
-        super().__init__(socket)
-        self.request_timeout_ms = 600_000
-
-
 @pytest.fixture
-def socket(agent_node: AgentNode) -> Path:
-    return agent_node.folder / "nri.sock"
-
-
-@pytest.fixture
-async def runtime(socket: Path) -> AsyncIterator[FakeRuntime]:
-    async with PatientRuntime(socket) as runtime:
-        yield runtime
-
-
-@pytest.fixture
-def node(agent_node: AgentNode, socket: Path) -> AgentNode:
+def node(agent_node: AgentNode) -> AgentNode:
     """With its agent running."""
-    agent_node.start_agent({"--delivery": "nri", "--nri-socket": str(socket), "--runtime-grace-seconds": "0.5"})
+    agent_node.start_agent({**by_nri(agent_node), "--runtime-grace-seconds": "0.5"})
     return agent_node
 
 
 @pytest.fixture
-async def patient_node(agent_node: AgentNode, socket: Path) -> AgentNode:
+async def patient_node(agent_node: AgentNode) -> AgentNode:
     """With a plugin, and an agent whose grace period ends in no test, and which repeats no request that is under way."""
     agent_node.constants["nodedevice_agent.kube.client.REQUEST_SECONDS"] = 300.0
-    agent_node.start_agent({"--delivery": "nri", "--nri-socket": str(socket), "--runtime-grace-seconds": "300"})
+    agent_node.start_agent({**by_nri(agent_node), "--runtime-grace-seconds": "300"})
     await agent_node.plugin(1)
     return agent_node
-
-
-def sandbox(uid: str, name: str, held: bool = False) -> api_pb2.PodSandbox:
-    return api_pb2.PodSandbox(id=f"s-{uid}", name=name, namespace="n", uid=uid, annotations=HELD if held else {})
-
-
-def container(uid: str, number: int = 1) -> api_pb2.Container:
-    state = api_pb2.CONTAINER_RUNNING
-    return api_pb2.Container(id=f"{uid}-{number}", pod_sandbox_id=f"s-{uid}", name="c0", state=state)
 
 
 async def pod_with_container(node: AgentNode, connection: PluginConnection, count: int = 1) -> str:
@@ -67,7 +37,8 @@ async def pod_with_container(node: AgentNode, connection: PluginConnection, coun
     return uid
 
 
-async def test_a_runtime_that_starts_late_and_stops(node: AgentNode, socket: Path) -> None:
+async def test_a_runtime_that_starts_late_and_stops(node: AgentNode) -> None:
+    socket = nri_socket(node)
     await node.plugin(1)
     status = await node.until(lambda s: condition(s, "Injectable").get("status") == "False")
     assert condition(status, "Injectable")["reason"] == "NoRuntimeSocket"
@@ -139,10 +110,10 @@ async def test_a_pod_requiring_the_plugin_is_refused_without_devices(node: Agent
     uid = await node.pod("one")
     await node.agent.until_logged("pod requests a resource that no device plugin has registered yet")
     with pytest.raises(CallFailed, match=r"no device plugin has registered example\.com/gpu"):
-        await connection.create_container(sandbox(uid, "one", held=True), container(uid))
+        await connection.create_container(sandbox(uid, "one", annotations=HELD), container(uid))
     await node.plugin(1)
     await node.until_numbers(total=1, allocated=1, available=0)
-    await connection.create_container(sandbox(uid, "one", held=True), container(uid, 2))
+    await connection.create_container(sandbox(uid, "one", annotations=HELD), container(uid, 2))
     assert "nodedevice_agent_containers_refused_total 1.0" in (await node.agent.get("/metrics"))[1]
 
 
@@ -155,19 +126,19 @@ async def create_without_devices(connection: PluginConnection) -> None:
     assert await connection.validate(sandbox("plain", "plain"), container("plain")) == ""
 
 
-async def test_a_disabled_validator_is_reported_and_nothing_else_written(patient_node: AgentNode, socket: Path) -> None:
-    runtime = PatientRuntime(socket)
-    async with runtime:
-        connection = await runtime.plugin()
-        await create_without_devices(connection)
-        seen = await patient_node.until(lambda s: condition(s, "Injectable").get("message", "").endswith("is on"))
-        before = patient_node.writes().count(STATUS)
-        await create_without_devices(connection)
-        await connection.close()
-        connection = await runtime.plugin()
-        runtime.validator = False
-        await create_without_devices(connection)
-        after = await patient_node.until(lambda s: condition(s, "Injectable")["reason"] == "NoDefaultValidator")
+async def test_a_disabled_validator_is_reported_and_nothing_else_written(
+    patient_node: AgentNode, runtime: FakeRuntime
+) -> None:
+    connection = await runtime.plugin()
+    await create_without_devices(connection)
+    seen = await patient_node.until(lambda s: condition(s, "Injectable").get("message", "").endswith("is on"))
+    before = patient_node.writes().count(STATUS)
+    await create_without_devices(connection)
+    await connection.close()
+    connection = await runtime.plugin()
+    runtime.validator = False
+    await create_without_devices(connection)
+    after = await patient_node.until(lambda s: condition(s, "Injectable")["reason"] == "NoDefaultValidator")
     assert condition(after, "Injectable")["status"] == "True"
     assert "docs/install.md" in condition(after, "Injectable")["message"]
     assert patient_node.writes().count(STATUS) == before + 1

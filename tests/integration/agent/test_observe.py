@@ -1,8 +1,7 @@
 """What the kubelet's own device manager serves, published by agent and operator: a real API server, and the kubelet's own code."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from typing import Any
+from collections.abc import AsyncIterator
 
 import pytest
 from nodedevice_api import names
@@ -53,9 +52,6 @@ class ObservedNode:
         """As the kubelet's status writes: its numbers in the Node."""
         status = {"status": {"capacity": {GPU: str(capacity)}, "allocatable": {GPU: str(allocatable)}}}
         await asyncio.to_thread(self.node.client.patch, Node.Status, self.node.name, status, field_manager="kubelet")
-
-    async def until(self, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        return await self.node.until(holds)
 
     async def close(self) -> None:
         for plugin in self._plugins:
@@ -108,13 +104,13 @@ async def test_a_name_that_moves_between_the_kubelet_and_an_agent_keeps_its_obje
     theirs = await observed.plugin("a", "b")
     node = observed.node
     node.start_agent()
-    await observed.until(lambda seen: seen["agent"]["servedBy"] == names.SERVED_BY_KUBELET)
+    await observed.node.until(lambda seen: seen["agent"]["servedBy"] == names.SERVED_BY_KUBELET)
     uid = node.object()["metadata"]["uid"]
     ours = await node.plugin(3)
-    seen = await observed.until(lambda seen: seen["agent"]["servedBy"] == names.SERVED_BY_NODEDEVICE)
+    seen = await observed.node.until(lambda seen: seen["agent"]["servedBy"] == names.SERVED_BY_NODEDEVICE)
     assert seen["total"] == 3
     await ours.stop()
-    seen = await observed.until(lambda seen: seen["agent"]["servedBy"] == names.SERVED_BY_KUBELET)
+    seen = await observed.node.until(lambda seen: seen["agent"]["servedBy"] == names.SERVED_BY_KUBELET)
     assert (seen["total"], seen["available"]) == (2, 2)
     await theirs.stop()
     assert node.object()["metadata"]["uid"] == uid
@@ -131,12 +127,12 @@ async def test_the_operator_leaves_capacity_to_the_kubelet(observed: ObservedNod
     await observed.plugin("a", "b")
     node = observed.node
     node.start_agent()
-    seen = await observed.until(
+    seen = await observed.node.until(
         lambda seen: condition(seen, Condition.ADVERTISED).get("reason") == Reason.SERVED_BY_KUBELET
     )
     assert condition(seen, Condition.ADVERTISED)["status"] == "False"
     await observed.show(2, 2)
-    seen = await observed.until(lambda seen: condition(seen, Condition.READY)["status"] == "True")
+    seen = await observed.node.until(lambda seen: condition(seen, Condition.READY)["status"] == "True")
     assert condition(seen, Condition.ADVERTISED)["status"] == "True"
     await observed.show(7, 5)
     await asyncio.sleep(1.0)

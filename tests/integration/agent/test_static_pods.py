@@ -1,14 +1,10 @@
 """Static pods beside pods of a tenant who may create pods for a node and patch them: kubectl and the agent on a real API server."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
-
-import pytest
-from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 
 from tests.fakes.nri_runtime import FakeRuntime, PluginConnection
 from tests.integration.agent_process import AgentNode, holdings
+from tests.integration.nri import by_nri, container, sandbox
 from tests.integration.product_process import PATIENCE_SECONDS
 
 HASH = "0123456789abcdef0123456789abcdef"
@@ -24,30 +20,9 @@ def mirrors(config_hash: str) -> dict[str, str]:
     }
 
 
-@pytest.fixture
-def socket(agent_node: AgentNode) -> Path:
-    return agent_node.folder / "nri.sock"
-
-
-@pytest.fixture
-async def runtime(socket: Path) -> AsyncIterator[FakeRuntime]:
-    async with FakeRuntime(socket) as runtime:
-        yield runtime
-
-
-def sandbox(node: AgentNode) -> api_pb2.PodSandbox:
-    """Of the static pod."""
-    return api_pb2.PodSandbox(id="s-static", name="static", namespace=node.namespace, uid=HASH)
-
-
-def container(number: int = 1) -> api_pb2.Container:
-    state = api_pb2.CONTAINER_RUNNING
-    return api_pb2.Container(id=f"static-{number}", pod_sandbox_id="s-static", name="c0", state=state)
-
-
 async def create_container(connection: PluginConnection, node: AgentNode, number: int = 1) -> bool:
-    """Whether the container was given its device."""
-    adjusted = await connection.create_container(sandbox(node), container(number))
+    """Whether the container of the static pod was given its device."""
+    adjusted = await connection.create_container(sandbox(HASH, "static", node.namespace), container(HASH, number))
     return "nodedevice.io/devices" in adjusted.annotations
 
 
@@ -63,9 +38,9 @@ async def patch_hash(node: AgentNode, name: str, config_hash: str) -> None:
     await asyncio.to_thread(node.control_plane.kubectl, *args)
 
 
-async def test_a_tenant_gains_nothing_by_annotations(agent_node: AgentNode, socket: Path, runtime: FakeRuntime) -> None:
+async def test_a_tenant_gains_nothing_by_annotations(agent_node: AgentNode, runtime: FakeRuntime) -> None:
     node = agent_node
-    node.start_agent({"--delivery": "nri", "--nri-socket": str(socket)})
+    node.start_agent(by_nri(node))
     connection = await runtime.plugin()
     await node.free_plugin(3)
     uid = await node.pod("static", annotations=mirrors(HASH))
@@ -95,7 +70,8 @@ async def test_a_tenant_gains_nothing_by_annotations(agent_node: AgentNode, sock
     await node.delete_pod("static")
     await node.until(lambda status: status["releasing"] == 1)
     for number in (1, 2):
-        await connection.container_event("StopContainer", sandbox(node), container(number))
+        ended = sandbox(HASH, "static", node.namespace), container(HASH, number)
+        await connection.container_event("StopContainer", *ended)
     seen = await node.until(lambda status: "next/c0" in holdings(status))
     assert holdings(seen) == {"honest/c0": ["d1"], "next/c0": ["d0", "d2"]}
 

@@ -110,13 +110,7 @@ def flipped(content: bytes) -> bytes:
 
 
 @pytest.mark.kubelet("weak spot 6")
-@pytest.mark.parametrize(
-    "damage",
-    [
-        pytest.param(truncated, id="truncated"),
-        pytest.param(flipped, id="a bit flipped"),
-    ],
-)
+@pytest.mark.parametrize("damage", [truncated, flipped], ids=["truncated", "a bit flipped"])
 async def test_a_broken_checkpoint_is_rebuilt_from_the_api(node: AgentNode, damage: Callable[[bytes], bytes]) -> None:
     plugin = await node.plugin(4)
     for name in ("one", "two"):

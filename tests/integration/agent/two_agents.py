@@ -1,20 +1,19 @@
 """What the tests of the agents' admission policy write, as agents of two nodes, and how they are refused."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
-import pytest
 from nodedevice_api.names import AGENT_FIELD_MANAGER, AGENTS_NAMESPACE, OPERATOR_FIELD_MANAGER, node_device_name
 
-from tests.cluster.api import ApiError, Client, Lease, Node, NodeDevice, Object, PatchType
+from tests.cluster.api import Client, Lease, Node, NodeDevice, Object, PatchType
 from tests.cluster.control_plane.control_plane import ControlPlane
-from tests.integration.crds.custom_resources import apply_status, condition, free
+from tests.integration.crds.custom_resources import apply_status, condition, denied, free
 
 A, B = "admission-a", "admission-b"
 GPU = "example.com/gpu"
 NAME, OTHER = node_device_name(A, GPU), node_device_name(B, GPU)
-POLICY = "ValidatingAdmissionPolicy 'nodedevice-agent'"
 
 
 def owner(cluster: ControlPlane, node: str) -> dict[str, Any]:
@@ -48,11 +47,4 @@ def publishing(cluster: ControlPlane, agents: dict[str, Client]) -> Iterator[Non
         cluster.client.delete(NodeDevice, name)
 
 
-def refused(call: Callable[[], Any]) -> str:
-    """What the policy says; fails when the request passes, or anything else refuses it."""
-    with pytest.raises(ApiError) as error:
-        call()
-    status = error.value.status
-    assert status.code == 403, status
-    assert POLICY in str(status.message), status
-    return str(status.message)
+refused = partial(denied, policy="nodedevice-agent")

@@ -40,9 +40,8 @@ def in_file(plugins: Plugins, folder: Path) -> list[str]:
 
 def in_object(plugins: Plugins) -> list[str]:
     config = Config("case", 1, plugins=msgspec.Raw(json.dumps(plugins).encode()), keys=("plugins",))
-    return mistakes(
-        effective(PluginSettings(), [config], {}, ["/"]).outcomes["case"].refusal.replace("; spec.", "\nspec.")
-    )
+    refused = effective(PluginSettings(), [config], {}, ["/"]).outcomes["case"].refusal
+    return mistakes(refused.replace("; spec.", "\nspec."))
 
 
 def by_helm(plugins: Plugins) -> list[str]:
@@ -51,12 +50,8 @@ def by_helm(plugins: Plugins) -> list[str]:
 
 def mistakes(text: str) -> list[str]:
     """Those of a message that has one on each line, without what stands before the plugins."""
-    lines = re.sub(
-        r"^.*execution error at \([^)]*\): |[0-9]+ mistakes:\s*|(?<=below )(spec|agents[.]config)[.]",
-        "",
-        text,
-        flags=re.MULTILINE,
-    ).splitlines()
+    before = r"^.*execution error at \([^)]*\): |[0-9]+ mistakes:\s*|(?<=below )(spec|agents[.]config)[.]"
+    lines = re.sub(before, "", text, flags=re.MULTILINE).splitlines()
     found = [line.strip().removeprefix("agents.config.").removeprefix("spec.") for line in lines]
     return [line for line in found if re.match(r"[a-z][^ :]*(\[[0-9]+\]|[.][^:]+)?: ", line)]
 
@@ -69,15 +64,9 @@ def manifest(plugins: Plugins) -> Any:
 @cache
 def by_command() -> dict[str, list[list[str]]]:
     """By case, what `config validate` finds in a NodeDeviceConfig, in a settings file and in values."""
-    documents = [
-        each
-        for plugins in CASES.values()
-        for each in (
-            manifest(plugins),
-            {"plugins": plugins},
-            {"agents": {"config": {"plugins": plugins}}},
-        )
-    ]
+    documents: list[Any] = []
+    for plugins in CASES.values():
+        documents += [manifest(plugins), {"plugins": plugins}, {"agents": {"config": {"plugins": plugins}}}]
     # which paths may be named is another matter
     documents.append({"agents": {"allowedHostPaths": ["/"]}})
     command = [sys.executable, "-m", "kubectl_nodedevice", "config", "validate", "-", "-o", "json"]

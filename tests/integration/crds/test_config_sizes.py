@@ -8,6 +8,7 @@ import pytest
 from tests.cluster.api import ApiError, Client, NodeDeviceConfig, PatchType
 from tests.cluster.control_plane.control_plane import ControlPlane
 from tests.cluster.waiting import wait_until
+from tests.integration.crds.custom_resources import condition, node_device_config
 
 pytestmark = pytest.mark.cluster
 
@@ -18,8 +19,7 @@ def _config(octets: int) -> Any:
     """A spec of about so many octets, in 40 environment variables."""
     env = {f"A{number}": "x" * (octets // 40) for number in range(40)}
     group = {"paths": [{"path": "/dev/a"}], "env": env}
-    plugins = {"generic": [{"resourceName": "example.com/a", "groups": [group]}]}
-    return NodeDeviceConfig.from_dict({"metadata": {"name": _NAME}, "spec": {"plugins": plugins}})
+    return node_device_config(_NAME, {"generic": [{"resourceName": "example.com/a", "groups": [group]}]})
 
 
 def _refusal(client: Client, config: Any) -> str:
@@ -44,16 +44,7 @@ def client(installed: ControlPlane) -> Iterator[Client]:
 def test_a_spec_leaves_room_for_a_status(client: Client) -> None:
     status: dict[str, Any] = {
         "refusals": [{"message": f"{number}" * 512, "nodes": 1} for number in range(8)],
-        "conditions": [
-            {
-                "type": f"T{number}",
-                "status": "True",
-                "reason": "R",
-                "message": "m" * 32_768,
-                "lastTransitionTime": "2026-01-01T00:00:00Z",
-            }
-            for number in range(8)
-        ],
+        "conditions": [condition(f"T{number}", message="m" * 32_768) for number in range(8)],
     }
     client.patch(NodeDeviceConfig.Status, _NAME, {"status": status}, patch_type=PatchType.MERGE)
     longer = _config(1_100_000).to_dict()["spec"]

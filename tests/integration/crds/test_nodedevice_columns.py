@@ -49,9 +49,6 @@ def test_columns(cluster: ControlPlane) -> None:
     header, row = table(cluster.kubectl("get", "nd", GPU))
     assert " ".join(header) == "NAME NODE RESOURCE TOTAL HEALTHY ALLOCATED AVAILABLE READY CORDONED AGE"
     assert row[:-1] == [GPU, NODE, "example.com/gpu", "9", "8", "3", "2", "False", "4"]
-
-
-def test_wide_columns(cluster: ControlPlane) -> None:
     header, row = table(cluster.kubectl("get", "nd", GPU, "-o", "wide"))
     assert header[7:] == ["READY", "CORDONED", "REASON", "AGENT", "DELIVERY", "SERVED-BY", "WAITING", "AGE"]
     assert row[7:-1] == ["False", "4", "LeaseExpired", "Unknown", "nri", "kubelet", "7"]
@@ -59,10 +56,8 @@ def test_wide_columns(cluster: ControlPlane) -> None:
 
 @pytest.mark.parametrize(
     ("selector", "found"),
-    [
-        pytest.param(f"spec.nodeName={NODE}", {GPU, NIC}, id="by node"),
-        pytest.param(f"spec.nodeName={NODE},spec.resourceName=example.com/nic", {NIC}, id="by node and resource"),
-    ],
+    [(f"spec.nodeName={NODE}", {GPU, NIC}), (f"spec.nodeName={NODE},spec.resourceName=example.com/nic", {NIC})],
+    ids=["by node", "by node and resource"],
 )
 def test_field_selectors(cluster: ControlPlane, selector: str, found: set[str]) -> None:
     printed = cluster.kubectl("get", "nodedevices", "--field-selector", selector, "--no-headers")

@@ -126,11 +126,7 @@ def refusal_of(spec: Any) -> str:
 def test_every_field_is_explained(held: ControlPlane) -> None:
     for kind in ("generic", "simulated", "nvml"):
         shown = held.kubectl("explain", f"nodedeviceconfig.spec.plugins.{kind}", "--recursive")
-        keys = {
-            path.rpartition(".")[2]
-            for path in SCHEMAS
-            if path.startswith(f".{kind}.") or path.startswith(f".{kind}[].")
-        }
+        keys = {path.rpartition(".")[2] for path in SCHEMAS if path.startswith((f".{kind}.", f".{kind}[]."))}
         assert {key for key in keys if not key.endswith(("[]", "{}"))} <= set(shown.split())
     shown = held.kubectl("explain", "nodedeviceconfig.spec.plugins.nvml.pollSeconds")
     assert "How often each GPU is read" in " ".join(shown.split())

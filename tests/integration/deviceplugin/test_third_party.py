@@ -9,6 +9,7 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -55,13 +56,11 @@ SAMPLE = ThirdParty(
     _sample_answer,
     registered="Device Plugin registered with the Kubelet",
 )
-SAMPLE_WITH_CDI = ThirdParty(
-    "sample-device-plugin with CDI",
-    sample_plugin.RESOURCE,
-    sample_plugin.DEVICES,
-    partial(sample_plugin.command, environment={"CDI_ENABLED": "1"}),
-    _sample_cdi_answer,
-    registered=SAMPLE.registered,
+SAMPLE_WITH_CDI = replace(
+    SAMPLE,
+    name="sample-device-plugin with CDI",
+    command=partial(sample_plugin.command, environment={"CDI_ENABLED": "1"}),
+    answer=_sample_cdi_answer,
 )
 RUST = ThirdParty(
     "rust-device-plugin",

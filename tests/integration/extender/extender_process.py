@@ -2,8 +2,10 @@
 
 import json
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import yaml
 from nodedevice_api import assigned_parts, names
@@ -21,6 +23,18 @@ from tests.integration.product_process import ProductProcess
 
 MEMORY = "example.com/gpu-mem"
 _RULES = {"placement": "SameParent", "choice": "BinPack", "containers": "Any", "advertise": "Sum"}
+# an account that may do everything
+_ACCOUNT = """
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: extender, namespace: NAMESPACE}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: NAMESPACE}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}
+subjects: [{kind: ServiceAccount, name: extender, namespace: NAMESPACE}]
+"""
 
 
 class ExtenderProcess(ProductProcess):
@@ -39,20 +53,7 @@ class ExtenderProcess(ProductProcess):
 
     def reach_by(self, url: str, namespace: str) -> None:
         """Have it reach the API server by that address when it is started next, as an account of that namespace."""
-        account = {
-            "apiVersion": "v1",
-            "kind": "ServiceAccount",
-            "metadata": {"name": "extender", "namespace": namespace},
-        }
-        self._control_plane.apply(json.dumps(account))
-        binding = {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": {"name": namespace},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
-            "subjects": [{"kind": "ServiceAccount", "name": "extender", "namespace": namespace}],
-        }
-        self._control_plane.apply(json.dumps(binding))
+        self._control_plane.apply(_ACCOUNT.replace("NAMESPACE", namespace))
         self._control_plane.service_account_kubeconfig(namespace, "extender", self._kubeconfig)
         content = yaml.safe_load(self._kubeconfig.read_text())
         content["clusters"][0]["cluster"] = {"server": url}
@@ -64,6 +65,17 @@ class ExtenderProcess(ProductProcess):
         wait_until(lambda: self.found_address() != "", "the extender serves HTTP")
         self.address = self.found_address()
         self.verbs = self.lines("serving kube-scheduler")[0]["address"]
+
+    @contextmanager
+    def active(self) -> Iterator[Self]:
+        """It is active when the block begins, and ends with it."""
+        try:
+            self.launch()
+            self.wait_active()
+            yield self
+        finally:
+            self.close()
+        self.verify_no_traceback()
 
     def wait_active(self) -> None:
         wait_until(lambda: self.is_active, "the extender is active")
@@ -120,10 +132,14 @@ class GpuNode(PlayedNode):
     def remove_parts(self) -> None:
         delete(self.client, NodeDevice, self.nd_name(MEMORY))
 
+    def remove(self, *, is_lease_kept: bool = False) -> None:
+        self.remove_parts()
+        super().remove(is_lease_kept=is_lease_kept)
 
-def make_pod(control_plane: ControlPlane, namespace: str, name: str, units: int) -> Any:
+
+def make_pod(control_plane: ControlPlane, namespace: str, name: str, units: int, resource: str = MEMORY) -> Any:
     """A pod that no scheduler binds."""
-    resources = Object(limits={MEMORY: str(units)})
+    resources = Object(limits={resource: str(units)})
     spec = Object(
         containers=[Object(name="main", image="none", resources=resources)],
         schedulerName="nobody",

@@ -1,6 +1,5 @@
 """The extender's process on a real API server: what it writes, what it refuses, and what it does while that is away."""
 
-import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,12 +18,8 @@ _AGENT = "nodedevice-operator"
 
 @pytest.fixture(scope="module")
 def extender(installed: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExtenderProcess]:
-    running = ExtenderProcess(installed, tmp_path_factory.mktemp("extender"))
-    running.launch()
-    running.wait_active()
-    yield running
-    running.close()
-    running.verify_no_traceback()
+    with ExtenderProcess(installed, tmp_path_factory.mktemp("extender")).active() as running:
+        yield running
 
 
 @pytest.fixture
@@ -33,7 +28,6 @@ def gpus(installed: ControlPlane) -> Iterator[GpuNode]:
     with GpuNode(installed) as node:
         node.settle_parts(8, 8)
         yield node
-        node.remove_parts()
 
 
 def wait_fits(extender: ExtenderProcess, pod: Any, node: GpuNode) -> None:
@@ -96,9 +90,7 @@ def test_while_the_api_server_is_away_a_bind_is_an_error_and_promised_once(
     extender.close()
     away = ExtenderProcess(installed, tmp_path)
     away.reach_by(proxy.url, namespace)
-    with contextlib.closing(away):
-        away.launch()
-        away.wait_active()
+    with away.active():
         pod, other = (make_pod(installed, namespace, name, 8) for name in ("pod", "other"))
         wait_fits(away, pod, gpus)
         # the API server does it, and its answer is lost
@@ -111,7 +103,6 @@ def test_while_the_api_server_is_away_a_bind_is_an_error_and_promised_once(
         assert away.filter(pod, gpus.name)["NodeNames"] == [gpus.name]
         assert away.bind(pod, gpus.name) == (200, {"Error": ""})
         assert placed(installed, pod)[0] == gpus.name
-    away.verify_no_traceback()
     extender.launch()
     extender.wait_active()
 

@@ -78,12 +78,8 @@ def scheduler(tmp_path_factory: pytest.TempPathFactory) -> Scheduler:
 @pytest.fixture
 def extender(installed: ControlPlane, tmp_path: Path, scheduler: Scheduler) -> Iterator[ExtenderProcess]:
     """With TLS; no client has shown it a certificate yet."""
-    running = ExtenderProcess(installed, tmp_path, *scheduler.flags)
-    running.launch()
-    running.wait_active()
-    yield running
-    running.close()
-    running.verify_no_traceback()
+    with ExtenderProcess(installed, tmp_path, *scheduler.flags).active() as running:
+        yield running
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -111,7 +107,6 @@ def test_a_flood_delays_a_bind_by_seconds_at_most(
             shared = [seconds(SHARED, number) for number in range(BINDS)]
             other = [seconds(OTHER, number) for number in range(BINDS)]
         print(f"seconds to bind beside a flood ({kind}): same address {shared}, another {other}")
-        node.remove_parts()
     assert max(other) <= 2
     assert max(shared) <= 30
     if not kind.endswith("closing"):

@@ -41,7 +41,6 @@ def gpu(installed: ControlPlane) -> Iterator[GpuNode]:
     with GpuNode(installed) as node:
         node.settle_parts(8)
         yield node
-        node.remove_parts()
 
 
 def bound(extender: ExtenderProcess, pod: Any, node: GpuNode) -> None:

@@ -23,18 +23,14 @@ _HIGH = "preempts"
 @pytest.fixture(scope="module")
 def scheduler(installed: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExtenderProcess]:
     folder = tmp_path_factory.mktemp("scheduler")
-    extender = ExtenderProcess(installed, folder / "extender")
-    extender.launch()
-    extender.wait_active()
-    asked = Extender(f"http://{extender.verbs}", [MEMORY])
-    program = second_scheduler(installed.folder / "kube-scheduler.kubeconfig", folder, _SCHEDULER, asked)
-    program.start()
-    installed.client.create(PriorityClass(metadata=Object(name=_HIGH), value=1000))
-    yield extender
-    program.kill()
-    installed.client.delete(PriorityClass, _HIGH)
-    extender.close()
-    extender.verify_no_traceback()
+    with ExtenderProcess(installed, folder / "extender").active() as extender:
+        asked = Extender(f"http://{extender.verbs}", [MEMORY])
+        program = second_scheduler(installed.folder / "kube-scheduler.kubeconfig", folder, _SCHEDULER, asked)
+        program.start()
+        installed.client.create(PriorityClass(metadata=Object(name=_HIGH), value=1000))
+        yield extender
+        program.kill()
+        installed.client.delete(PriorityClass, _HIGH)
 
 
 class Gpus(GpuNode):
@@ -78,7 +74,6 @@ def _gpus(cluster: ControlPlane) -> Iterator[Gpus]:
         patch = {"status": {"capacity": {MEMORY: "16"}, "allocatable": {MEMORY: "16"}}}
         cluster.client.patch(Node.Status, node.name, patch)
         yield node
-        node.remove_parts()
 
 
 @pytest.fixture

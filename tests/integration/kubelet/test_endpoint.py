@@ -16,6 +16,7 @@ from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 from tests.fakes.device_manager import Manager
 from tests.fakes.hosted_manager import Mirroring, mirroring
 from tests.fakes.plugin import FakeDevice, FakePlugin
+from tests.integration.builtin_plugins.plugins import asking_for
 
 GPU = "example.com/gpu"
 
@@ -111,9 +112,8 @@ class TestBuiltInPlugins:
     async def test_one_device_is_advertised_once(self, configured: Mirroring, kubelet: Manager) -> None:
         await kubelet.until_listed(self.LINES, {"serial-by-id-one-" + _digest("/dev/serial/by-id/one"): "Healthy"})
         await kubelet.until_listed(self.SERIAL, {"ttyUSB0": "Unhealthy", "ttyUSB1": "Healthy"})
-        wanted = api_pb2.ContainerAllocateRequest(devices_ids=["ttyUSB0"])
         with pytest.raises(grpc.aio.AioRpcError, match=r"the same device as .* of example\.com/lines"):
-            await kubelet.dial(self.SERIAL).Allocate(api_pb2.AllocateRequest(container_requests=[wanted]))
+            await kubelet.dial(self.SERIAL).Allocate(asking_for(["ttyUSB0"]))
 
     async def test_a_container_starts_only_while_its_answer_is_right(
         self, configured: Mirroring, kubelet: Manager, host: Path
@@ -122,8 +122,7 @@ class TestBuiltInPlugins:
         await kubelet.until_listed(self.SERIAL, {"ttyUSB0": "Unhealthy", "ttyUSB1": "Healthy"})
         assert kubelet.options[self.SERIAL].pre_start_required
         stub = kubelet.dial(self.SERIAL)
-        wanted = api_pb2.ContainerAllocateRequest(devices_ids=["ttyUSB1"])
-        await stub.Allocate(api_pb2.AllocateRequest(container_requests=[wanted]))
+        await stub.Allocate(asking_for(["ttyUSB1"]))
         start = api_pb2.PreStartContainerRequest(devices_ids=["ttyUSB1"])
         await stub.PreStartContainer(start)
         (host / "dev/ttyUSB1").unlink()

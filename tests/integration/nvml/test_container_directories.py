@@ -1,17 +1,17 @@
 """A container with units of a GPU: what it gets by the real agent, and its directory on the host, over kill -9 and restarts."""
 
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
 from nodedevice_api.names import SM_PERCENT_ANNOTATION
-from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 
 from hack.fake_nvml.library import FakeNvml
 from tests.fakes.nri_runtime import FakeRuntime, PluginConnection
 from tests.integration.agent_process import AgentNode, reasons, until
+from tests.integration.nri import by_nri, container, sandbox
 from tests.integration.nvml.gpu_node import plugins
 
 UNITS = "aliyun.com/gpu-mem"
@@ -39,24 +39,6 @@ def serve(agent_node: AgentNode, host: Path, monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.setenv(name, value)
     (agent_node.folder / "plugins").symlink_to(agent_node.plugin_dir)
     return lambda: plugins(agent_node.folder, sharing=RULES)
-
-
-@pytest.fixture
-async def runtime(agent_node: AgentNode) -> AsyncIterator[FakeRuntime]:
-    async with FakeRuntime(agent_node.folder / "nri.sock") as runtime:
-        yield runtime
-
-
-def start(node: AgentNode, runtime: FakeRuntime) -> None:
-    node.start_agent({"--delivery": "nri", "--nri-socket": str(runtime.socket)})
-
-
-def sandbox(uid: str) -> api_pb2.PodSandbox:
-    return api_pb2.PodSandbox(id=f"s-{uid}", name=uid, namespace="n", uid=uid)
-
-
-def container(uid: str) -> api_pb2.Container:
-    return api_pb2.Container(id=f"c-{uid}", pod_sandbox_id=f"s-{uid}", name="c0", state=api_pb2.CONTAINER_RUNNING)
 
 
 async def available(node: AgentNode, count: int) -> None:
@@ -90,7 +72,7 @@ async def end(node: AgentNode, connection: PluginConnection, name: str, uid: str
 async def test_it_gets_limits_mounts_and_a_directory_until_it_has_ended(
     agent_node: AgentNode, runtime: FakeRuntime, host: Path, serve: Serve
 ) -> None:
-    start(agent_node, runtime)
+    agent_node.start_agent(by_nri(agent_node))
     connection = await runtime.plugin()
     async with serve():
         await available(agent_node, 2 * PER_GPU)
@@ -128,7 +110,7 @@ async def uids_of(node: AgentNode, name: str) -> list[str]:
 async def test_a_pod_that_ends_while_the_agent_is_killed(
     agent_node: AgentNode, runtime: FakeRuntime, host: Path, serve: Serve
 ) -> None:
-    start(agent_node, runtime)
+    agent_node.start_agent(by_nri(agent_node))
     connection = await runtime.plugin()
     async with serve():
         await available(agent_node, 2 * PER_GPU)
@@ -137,7 +119,7 @@ async def test_a_pod_that_ends_while_the_agent_is_killed(
         await agent_node.agent.stop(signal.SIGKILL)
         await agent_node.delete_pod("ended")
         runtime.pods, runtime.containers = [sandbox(running)], [container(running)]
-        start(agent_node, runtime)
+        agent_node.start_agent(by_nri(agent_node))
         connection = await runtime.plugin()
         await directories(host, running)
     # the plugin's own restart

@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from nodedevice_agent.plugins.nvml.settings import GPU_CLIENT_LABEL
 from nodedevice_agent.plugins.settings import PluginSettings
 
 from hack.fake_nvml.library import FakeNvml
@@ -18,7 +17,6 @@ from tests.fakes.hosted_manager import hosted, pod
 from tests.integration.nvml.gpu_node import GPU, QUICK, Node
 
 SECONDS = 5.0
-PAUSED = "paused-for-driver-upgrade"
 
 
 @pytest.fixture
@@ -37,10 +35,6 @@ async def agent(folder: Path, gpus: FakeNvml) -> AsyncIterator[Node]:
     async with hosted(folder, [pod("p", GPU, 1)]) as manager:
         manager.configure(msgspec.convert(raw, PluginSettings))
         yield Node(folder, gpus, manager)
-
-
-def labelled(here: Node, value: str | None) -> None:
-    here.manager.runner.sockets.node_labels.are({} if value is None else {GPU_CLIENT_LABEL: value})
 
 
 def users() -> list[int]:

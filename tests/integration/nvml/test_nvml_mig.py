@@ -49,12 +49,8 @@ async def test_an_instance_is_handed_over_with_its_capabilities(
         answer = (await connection.allocate((held,))).edits
         assert answer.envs == {"NVIDIA_VISIBLE_DEVICES": held}
         capabilities = ["/dev/nvidia-caps/nvidia-cap66", "/dev/nvidia-caps/nvidia-cap67"]
-        assert [d.host_path for d in answer.devices] == [
-            "/dev/nvidia1",
-            *capabilities,
-            "/dev/nvidiactl",
-            "/dev/nvidia-uvm",
-        ]
+        files = ["/dev/nvidia1", *capabilities, "/dev/nvidiactl", "/dev/nvidia-uvm"]
+        assert [d.host_path for d in answer.devices] == files
         other = next(d.id for d in ones.devices if d.id != held)
         with pytest.raises(PluginFailed, match=f"no device files for instance {other}"):
             await connection.allocate((other,))

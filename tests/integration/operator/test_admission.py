@@ -2,19 +2,19 @@
 rights to patch reach further.
 """
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 from nodedevice_api.names import CORDONS_FIELD_MANAGER, OPERATOR_FIELD_MANAGER, node_device_name
 
 from tests.cluster.accounts import client_with_token
-from tests.cluster.api import ApiError, Client, Node, NodeDevice, Object, PatchType
+from tests.cluster.api import Client, Node, NodeDevice, Object, PatchType
 from tests.cluster.chart import SYSTEM_NAMESPACE, install_chart
 from tests.cluster.control_plane.control_plane import ControlPlane
 from tests.cluster.waiting import wait_until
-from tests.integration.crds.custom_resources import apply_status, free, node_device
+from tests.integration.crds.custom_resources import apply_status, denied, field_entry, free, is_refused, node_device
 from tests.integration.releases import DECLARED_FEATURES, needs
 
 pytestmark = pytest.mark.cluster
@@ -32,30 +32,14 @@ def operator(installed: ControlPlane) -> Iterator[Client]:
     installed.client.patch(Node, NODE, marks, patch_type=PatchType.MERGE)
     installed.client.patch(Node.Status, NODE, {"status": {"runtimeHandlers": [{"name": "runc"}]}})
     with client_with_token(installed, SYSTEM_NAMESPACE, "nodedevice-operator") as client:
-        wait_until(lambda: is_in_force(client), "the policy is in force")
+        label = {"metadata": {"labels": {"team": "b"}}}
+        by: dict[str, Any] = {"patch_type": PatchType.MERGE, "dry_run": True}
+        wait_until(lambda: is_refused(lambda: client.patch(Node.Status, NODE, label, **by)), "the policy is in force")
         yield client
     installed.remove_node(NODE)
 
 
-def is_in_force(client: Client) -> bool:
-    """Whether the API server holds the operator to the policy already: it takes a moment to notice a new one."""
-    try:
-        client.patch(
-            Node.Status, NODE, {"metadata": {"labels": {"team": "b"}}}, patch_type=PatchType.MERGE, dry_run=True
-        )
-    except ApiError:
-        return True
-    return False
-
-
-def refused(call: Callable[[], Any], policy: str = "nodedevice-operator") -> str:
-    """What the policy says; fails when the request passes, or anything else refuses it."""
-    with pytest.raises(ApiError) as error:
-        call()
-    status = error.value.status
-    assert status.code == 403, status
-    assert f"ValidatingAdmissionPolicy '{policy}'" in str(status.message), status
-    return str(status.message)
+refused = partial(denied, policy="nodedevice-operator")
 
 
 def merge(client: Client, kind: Any, content: dict[str, Any]) -> Any:
@@ -116,25 +100,17 @@ def writes_nodes(operator: Client, installed: ControlPlane) -> Iterator[Client]:
     """The operator where the chart lets it write its taint and labels."""
     install_chart(installed, {"nodeTaint": "on", "nodeLabels": "remove"})
 
-    def may() -> bool:
-        with contextlib.suppress(ApiError):
-            merge(operator, Node, {"metadata": {"labels": {"nodedevice.io/x": None}}})
-            return True
-        return False
+    def may_not() -> bool:
+        return is_refused(lambda: merge(operator, Node, {"metadata": {"labels": {"nodedevice.io/x": None}}}))
 
-    wait_until(may, "the operator may write Nodes")
+    wait_until(lambda: not may_not(), "the operator may write Nodes")
     yield operator
     install_chart(installed)
     installed.kubectl("get", "validatingadmissionpolicy", "nodedevice-operator")
-    wait_until(lambda: not may(), "the operator may write no Nodes any more")
+    wait_until(may_not, "the operator may write no Nodes any more")
 
 
-def entry(manager: str, **more: Any) -> dict[str, Any]:
-    fields: dict[str, Any] = {}
-    for _ in range(300):
-        fields = {"f:a": fields}
-    kind = {"apiVersion": "v1", "operation": "Update", "time": "2026-01-01T12:00:00Z", "fieldsType": "FieldsV1"}
-    return {**kind, "manager": manager, "fieldsV1": {"f:spec": fields}, **more}
+entry = partial(field_entry, version="v1")
 
 
 @pytest.mark.parametrize(
@@ -242,7 +218,7 @@ def test_and_nothing_else_of_a_node_device(operator: Client, patch: dict[str, An
     def write() -> Any:
         return operator.patch(NodeDevice, NAME, patch, patch_type=PatchType.MERGE, field_manager=CORDONS_FIELD_MANAGER)
 
-    assert sentence in refused(write, "nodedevice-operator-cordons")
+    assert sentence in denied(write, "nodedevice-operator-cordons")
 
 
 def test_many_cordons_cost_the_policy_little(installed: ControlPlane, remembered: Any) -> None:

@@ -20,10 +20,9 @@ HELD = {"podUID": "uid-a", "container": "main", "deviceIDs": ["gpu-0"]}
 
 @pytest.fixture
 def operator(installed: ControlPlane, tmp_path: Path) -> Iterator[OperatorProcess]:
-    running = OperatorProcess(installed, tmp_path, "--agent-grace-seconds", "1", "--agent-poll-seconds", "1")
-    running.start()
-    yield running
-    running.close()
+    options = ("--agent-grace-seconds", "1", "--agent-poll-seconds", "1")
+    with OperatorProcess(installed, tmp_path, *options).running() as running:
+        yield running
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from tests.cluster.api import Lease, NodeDeviceConfig, Object
 from tests.cluster.chart import CHART, installed_manifests, wait_established
 from tests.cluster.control_plane.control_plane import ControlPlane
 from tests.cluster.waiting import wait_until
+from tests.integration.crds.custom_resources import node_device_config
 from tests.integration.operator_process import OperatorProcess
 
 _PATIENCE_SECONDS = 60.0
@@ -37,14 +38,8 @@ class Fleet:
 
     def configure(self, name: str, count: int = 1) -> None:
         plugins = {"simulated": [{"resourceName": GPU, "count": count}]}
-        body = {
-            "apiVersion": names.API_VERSION,
-            "kind": names.NODE_DEVICE_CONFIG,
-            "metadata": {"name": self.name(name)},
-        }
         self._configs.add(self.name(name))
-        found = NodeDeviceConfig.from_dict({**body, "spec": {"plugins": plugins}})
-        self.client.apply(found, field_manager="admin", force=True)
+        self.client.apply(node_device_config(self.name(name), plugins), field_manager="admin", force=True)
 
     def name(self, name: str) -> str:
         return f"{self.prefix}-{name}"
@@ -96,10 +91,9 @@ class Fleet:
 
 @pytest.fixture(scope="module")
 def operator(installed: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorProcess]:
-    running = OperatorProcess(installed, tmp_path_factory.mktemp("operator"), "--agent-poll-seconds", "1")
-    running.start()
-    yield running
-    running.close()
+    made = OperatorProcess(installed, tmp_path_factory.mktemp("operator"), "--agent-poll-seconds", "1")
+    with made.running():
+        yield made
 
 
 @pytest.fixture

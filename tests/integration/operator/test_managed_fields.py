@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from nodedevice_api.names import CORDONS_FIELD_MANAGER, OPERATOR_FIELD_MANAGER
+from nodedevice_api.names import API_VERSION, CORDONS_FIELD_MANAGER, OPERATOR_FIELD_MANAGER
 
 from hack import yaml_text
 from tests.cluster.accounts import client_with_token
@@ -17,29 +17,22 @@ from tests.cluster.chart import SYSTEM_NAMESPACE
 from tests.cluster.cluster import a_pod
 from tests.cluster.control_plane.control_plane import ControlPlane
 from tests.cluster.waiting import wait_until
-from tests.integration.crds.custom_resources import node_device
+from tests.integration.crds.custom_resources import field_entry, is_refused, node_device
 
 pytestmark = pytest.mark.cluster
 
 Fields = list[dict[str, Any]]
 NAME = node_device().metadata.name
 SOMEBODY = "somebody"
-
-
-def entry(manager: str, version: str, levels: int, **more: Any) -> dict[str, Any]:
-    fields: dict[str, Any] = {}
-    for _ in range(levels):
-        fields = {"f:a": fields}
-    return {
-        **{"manager": manager, "operation": "Update", "apiVersion": version, "time": "2026-01-01T12:00:00Z"},
-        **{"fieldsType": "FieldsV1", "fieldsV1": {"f:spec": fields}, **more},
-    }
+# by kind: the object, and the operator's own field manager of it
+OBJECTS: dict[str, tuple[Any, str]] = {"node_device": (NodeDevice, NAME), "pod": (Pod, "waiting")}
+OWN = {"node_device": CORDONS_FIELD_MANAGER, "pod": OPERATOR_FIELD_MANAGER}
 
 
 def tampering(own: str, version: str) -> dict[str, Callable[[Fields], Fields]]:
     return {
-        "somebody": lambda fields: [*fields, entry(SOMEBODY, version, 1)],
-        "own nested": lambda fields: [*fields, entry(own, version, 300)],
+        "somebody": lambda fields: [*fields, field_entry(SOMEBODY, 1, version)],
+        "own nested": lambda fields: [*fields, field_entry(own, version=version)],
         "emptied": lambda fields: [{**each, "fieldsV1": {}} for each in fields],
         "reset": lambda fields: [{}],
     }
@@ -51,29 +44,21 @@ class Objects:
     def __init__(self, admin: Client, operator: Client, namespace: str) -> None:
         self.admin, self.operator, self.namespace = admin, operator, namespace
 
-    def node_device(self, patch_type: PatchType, content: Any, manager: str = CORDONS_FIELD_MANAGER) -> Any:
-        by: dict[str, Any] = {"patch_type": patch_type, "field_manager": manager, "dry_run": True}
-        return self.operator.patch(NodeDevice, NAME, content, **by)
-
-    def pod(self, patch_type: PatchType, content: Any, manager: str = OPERATOR_FIELD_MANAGER) -> Any:
-        by: dict[str, Any] = {"patch_type": patch_type, "field_manager": manager, "dry_run": True}
-        return self.operator.patch(Pod, "waiting", content, namespace=self.namespace, **by)
+    def patch(self, kind: str, content: Any, patch_type: PatchType = PatchType.MERGE, manager: str = "") -> Any:
+        of, name = OBJECTS[kind]
+        by: dict[str, Any] = {"patch_type": patch_type, "field_manager": manager or OWN[kind], **self.place(kind)}
+        return self.operator.patch(of, name, content, dry_run=True, **by)
 
     def fields(self, kind: str) -> Fields:
-        if kind == "node_device":
-            found: Any = self.admin.get(NodeDevice, NAME)
-        else:
-            found = self.admin.get(Pod, "waiting", namespace=self.namespace)
+        found: Any = self.admin.get(*OBJECTS[kind], **self.place(kind))
         return list(found.to_dict()["metadata"]["managedFields"])
 
-
-@pytest.fixture
-def objects(made: Objects) -> Objects:
-    return made
+    def place(self, kind: str) -> dict[str, Any]:
+        return {"namespace": self.namespace} if kind == "pod" else {}
 
 
 @pytest.fixture(scope="module")
-def made(installed: ControlPlane) -> Iterator[Objects]:
+def objects(installed: ControlPlane) -> Iterator[Objects]:
     namespace = "operator-managed-fields"
     installed.add_namespace(namespace)
     installed.apply(yaml_text.dump(a_pod("waiting", namespace, {"example.com/gpu": 1})))
@@ -87,25 +72,15 @@ def made(installed: ControlPlane) -> Iterator[Objects]:
 
 
 def is_held(found: Objects) -> bool:
-    def refuses(call: Callable[[], Any]) -> bool:
-        try:
-            call()
-        except ApiError as exc:
-            return "ValidatingAdmissionPolicy" in str(exc.status.message)
-        return False
-
     labels = {"metadata": {"labels": {"a": "b"}}}
-    return all(refuses(partial(call, PatchType.MERGE, labels)) for call in (found.node_device, found.pod))
+    return all(is_refused(partial(found.patch, kind, labels), "ValidatingAdmissionPolicy") for kind in OBJECTS)
 
 
 ROWS = [
     pytest.param(kind, verb, change, id=f"{kind} {verb.name} {name}")
-    for kind, own, version in (
-        ("node_device", CORDONS_FIELD_MANAGER, "nodedevice.io/v1alpha1"),
-        ("pod", OPERATOR_FIELD_MANAGER, "v1"),
-    )
+    for kind, version in (("node_device", API_VERSION), ("pod", "v1"))
     for verb in (PatchType.MERGE, PatchType.JSON)
-    for name, change in tampering(own, version).items()
+    for name, change in tampering(OWN[kind], version).items()
 ]
 
 
@@ -118,11 +93,11 @@ def test_what_a_request_brings_is_refused(
     if verb is PatchType.JSON:
         content = [{"op": "replace", "path": "/metadata/managedFields", "value": fields}]
     with pytest.raises(ApiError, match=r"ValidatingAdmissionPolicy.*managedFields"):
-        getattr(objects, kind)(verb, content)
+        objects.patch(kind, content, verb)
 
 
-@pytest.mark.parametrize("kind", ["node_device", "pod"])
+@pytest.mark.parametrize("kind", OBJECTS)
 def test_it_patches_as_itself_with_nothing_and_as_no_other(objects: Objects, kind: str) -> None:
-    getattr(objects, kind)(PatchType.MERGE, {})
+    objects.patch(kind, {})
     with pytest.raises(ApiError, match=r"ValidatingAdmissionPolicy.*(as the field manager|fieldManager=)"):
-        getattr(objects, kind)(PatchType.MERGE, {}, manager=SOMEBODY)
+        objects.patch(kind, {}, manager=SOMEBODY)

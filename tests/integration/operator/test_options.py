@@ -36,10 +36,8 @@ def cluster(installed: ControlPlane) -> Iterator[ControlPlane]:
 
 @pytest.fixture
 def operator(cluster: ControlPlane, tmp_path: Path) -> Iterator[OperatorProcess]:
-    process = OperatorProcess(cluster, tmp_path / "on", *ON)
-    process.start()
-    yield process
-    process.close()
+    with OperatorProcess(cluster, tmp_path / "on", *ON).running() as process:
+        yield process
 
 
 @pytest.fixture
@@ -75,12 +73,8 @@ def test_taint_and_labels_come_go_and_are_gone_when_switched_off(
     wait_until(lambda: TAINT in taints(node), "the Node is tainted again")
 
     operator.stop()
-    off = OperatorProcess(cluster, tmp_path / "off")
-    off.start()
-    try:
+    with OperatorProcess(cluster, tmp_path / "off").running():
         wait_until(lambda: not labels(node) and taints(node) == {"example.com/foreign"}, "all marks are gone")
-    finally:
-        off.close()
 
 
 def running_pod(node: PlayedNode, namespace: str) -> str:

@@ -9,6 +9,7 @@ from tests.integration.crds.custom_resources import allocation
 from tests.integration.why.situations import Controllers, Situation, workload
 from tests.integration.why.verbs import Do, Verb
 
+_ANYTHING: Final = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 # Kueue's kind, as far as it is read
 QUEUE: Final[dict[str, Any]] = {
     "apiVersion": "apiextensions.k8s.io/v1",
@@ -18,14 +19,7 @@ QUEUE: Final[dict[str, Any]] = {
         "group": "kueue.x-k8s.io",
         "names": {"kind": "Workload", "plural": "workloads", "singular": "workload"},
         "scope": "Namespaced",
-        "versions": [
-            {
-                "name": "v1beta1",
-                "served": True,
-                "storage": True,
-                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
-            }
-        ],
+        "versions": [{"name": "v1beta1", "served": True, "storage": True, "schema": {"openAPIV3Schema": _ANYTHING}}],
     },
 }
 _GROUPS: Final = {"Job": "batch/v1", "CronJob": "batch/v1"}
@@ -136,11 +130,9 @@ def _rollout(at: Situation) -> None:
     at.controllers = lambda _: []
 
     def update(at: Situation) -> None:
-        patch = {
-            "spec": {
-                "template": at.template() | {"spec": {"schedulerName": "default-scheduler", **at.template()["spec"]}}
-            }
-        }
+        template = at.template()
+        template["spec"].setdefault("schedulerName", "default-scheduler")
+        patch = {"spec": {"template": template}}
         at.client.patch(Deployment, at.name, patch, namespace=at.namespace, patch_type=PatchType.STRATEGIC)
         new: list[str] = []
 

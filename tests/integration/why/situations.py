@@ -213,6 +213,12 @@ class Situation:
         made: Any = self.client.create(body)
         return str(made.metadata.uid)
 
+    def hold(self, node: str, name: str, *device_ids: str) -> None:
+        """Another pod on that node has these devices; its agent says so when it publishes next."""
+        uid = self.make_other(name, {"nodeName": node}, {self.resource: str(len(device_ids))})
+        own = {"namespace": self.namespace, "name": f"{self.name}-{name}"}
+        self.agents[node].allocations.append(allocation(uid, "main", *device_ids, **own))
+
     def held(self, *device_ids: str, **more: Any) -> dict[str, Any]:
         """An allocation of the pod, which is made already."""
         return allocation(self.uid, "main", *device_ids, namespace=self.namespace, name=self.name, **more)

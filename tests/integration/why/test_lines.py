@@ -68,7 +68,7 @@ class Stage:
             "system": SYSTEM_NAMESPACE,
             "earlier": namespace,
             "scale_options": "scale deployment/shop --replicas 1",
-            "workload_options": "workloads.kueue.x-k8s.io pod-web",
+            "workload_options": f"workloads.kueue.x-k8s.io pod-{namespace}",
             "resume_patch": '{"spec": {"suspend": false}}',
             "rollout_patch": fields(Controller("Deployment", Meta("shop")))["rollout_patch"],
             "scheduler_options": "events --all-namespaces --field-selector source=volcano",
@@ -85,7 +85,7 @@ class Stage:
         """Kueue's kind, and one object of it."""
         self.cluster.apply(json.dumps(QUEUE))
         self._undo.callback(self.cluster.kubectl, "delete", "crd", QUEUE["metadata"]["name"])
-        made = json.dumps(workload(self.at, "pod", "web", "none"))
+        made = json.dumps(workload(self.at, "pod", self.at.name, self.at.uid))
         wait_until(
             lambda: "created" in self.cluster.kubectl("apply", "-f", "-", stdin=made, check=False),
             "there is a Workload",
@@ -129,10 +129,8 @@ class Stage:
         options = ["--namespace", namespace] if namespace else ["--all-namespaces"]
         options += ["--subresource", subresource] if subresource else []
         kubeconfig = ["--kubeconfig", str(self.kubeconfig(role))]
-        return (
-            self.cluster.kubectl(*kubeconfig, "auth", "can-i", access.verb, kind, *options, check=False).strip()
-            == "yes"
-        )
+        asked = (*kubeconfig, "auth", "can-i", access.verb, kind, *options)
+        return self.cluster.kubectl(*asked, check=False).strip() == "yes"
 
 
 def _controllers(namespace: str) -> Iterator[dict[str, Any]]:
@@ -142,14 +140,10 @@ def _controllers(namespace: str) -> Iterator[dict[str, Any]]:
         "spec": {"containers": [{"name": "main", "image": "none"}]},
     }
     job = {**pod, "spec": {**pod["spec"], "restartPolicy": "Never"}}
+    none: dict[str, Any] = {"replicas": 0, "selector": {"matchLabels": {"app": "web"}}, "template": pod}
     bodies: dict[tuple[str, str], dict[str, Any]] = {
-        ("apps/v1 ReplicaSet", "web"): {"replicas": 0, "selector": {"matchLabels": {"app": "web"}}, "template": pod},
-        ("apps/v1 Deployment", "shop"): {
-            "replicas": 0,
-            "paused": True,
-            "selector": {"matchLabels": {"app": "web"}},
-            "template": pod,
-        },
+        ("apps/v1 ReplicaSet", "web"): none,
+        ("apps/v1 Deployment", "shop"): {**none, "paused": True},
         ("batch/v1 Job", "batch"): {"suspend": True, "template": job},
     }
     for (kind, name), spec in bodies.items():

@@ -9,7 +9,7 @@ from nodedevice_api import names
 
 from tests.cluster.api import Lease, Namespace, NodeDevice, NodeDeviceConfig, PatchType, Pod
 from tests.cluster.waiting import wait_until
-from tests.integration.crds.custom_resources import allocation
+from tests.integration.crds.custom_resources import node_device_config
 from tests.integration.why.situations import Situation, workload
 
 Do = Callable[[Situation], None]
@@ -59,16 +59,17 @@ def _lost_template(at: Situation) -> None:
     _claim(at, resourceClaimTemplateName="lost")
 
 
+def _ask_for_one(at: Situation, suffix: str, **how: Any) -> str:
+    """A claim for one device, and its name."""
+    meta = {"name": f"{at.name}-{suffix}", "namespace": at.namespace}
+    spec = {"devices": {"requests": [{"name": "one", **how}]}}
+    at.apply({"apiVersion": _DRA, "kind": "ResourceClaim", "metadata": meta, "spec": spec})
+    _claim(at, resourceClaimName=meta["name"])
+    return meta["name"]
+
+
 def _of_class(at: Situation, suffix: str, device_class: str) -> str:
-    """A claim for one device of the class."""
-    request = {"name": "one", "exactly": {"deviceClassName": device_class}}
-    name = f"{at.name}-{suffix}"
-    meta = {"name": name, "namespace": at.namespace}
-    at.apply(
-        {"apiVersion": _DRA, "kind": "ResourceClaim", "metadata": meta, "spec": {"devices": {"requests": [request]}}}
-    )
-    _claim(at, resourceClaimName=name)
-    return name
+    return _ask_for_one(at, suffix, exactly={"deviceClassName": device_class})
 
 
 def _device_class(at: Situation, name: str, driver: str, extended_resource: str = "") -> None:
@@ -87,33 +88,34 @@ def _slices(at: Situation, driver: str, taint: str = "", *, count: int = 1) -> N
         at.apply({"apiVersion": _DRA, "kind": "ResourceSlice", "metadata": {"name": f"{node}-{driver}"}, "spec": spec})
 
 
+def _offered(at: Situation, word: str, taint: str = "", *, count: int = 1, resource: str = "") -> str:
+    """A driver with a class of its devices, one on each node. Returns its name, which is that of the class."""
+    driver = f"{at.name}.{word}.example.com"
+    _device_class(at, driver, driver, resource)
+    _slices(at, driver, taint, count=count)
+    return driver
+
+
 def _lost_class(at: Situation) -> None:
     _of_class(at, "classless", f"{at.name}.lost.example.com")
 
 
 def _nothing_offered(at: Situation) -> None:
-    _device_class(at, f"{at.name}.idle.example.com", f"{at.name}.idle.example.com")
-    _of_class(at, "idle", f"{at.name}.idle.example.com")
+    driver = f"{at.name}.idle.example.com"
+    _device_class(at, driver, driver)
+    _of_class(at, "idle", driver)
 
 
 def _tainted(at: Situation) -> None:
-    driver = f"{at.name}.tainted.example.com"
-    _device_class(at, driver, driver)
-    _slices(at, driver, "example.com/broken")
-    _of_class(at, "tainted", driver)
+    _of_class(at, "tainted", _offered(at, "tainted", "example.com/broken"))
 
 
 def _incomplete(at: Situation) -> None:
-    driver = f"{at.name}.parts.example.com"
-    _device_class(at, driver, driver)
-    _slices(at, driver, count=2)
-    _of_class(at, "incomplete", driver)
+    _of_class(at, "incomplete", _offered(at, "parts", count=2))
 
 
 def _elsewhere(at: Situation) -> None:
-    driver = f"{at.name}.else.example.com"
-    _device_class(at, driver, driver)
-    _slices(at, driver)
+    driver = _offered(at, "else")
     name = _of_class(at, "elsewhere", driver)
     # a claim that nobody uses the scheduler takes back
     using = {"resourceClaims": [{"name": "claim", "resourceClaimName": name}], "nodeName": at.nodes[0]}
@@ -129,10 +131,8 @@ def _elsewhere(at: Situation) -> None:
 
 
 def _stray(at: Situation) -> None:
-    driver = f"{at.name}.stray.example.com"
     resource = f"{at.name}.example.com/nic"
-    _device_class(at, driver, driver, resource)
-    _slices(at, driver)
+    _offered(at, "stray", resource=resource)
     at.show(resource, 1)
     at.requests[resource] = "1"
 
@@ -187,17 +187,11 @@ def _changed(**changes: Any) -> Do:
 def _config_deleted(at: Situation) -> None:
     """A NodeDeviceConfig of the resource is there, and is taken away; the agents end the plugin."""
     plugins = {"simulated": [{"resourceName": at.resource, "count": 4}]}
-    body = {
-        "metadata": {"name": at.name},
-        "spec": {"nodeSelector": {"of": at.name}, "plugins": plugins},
-    }
-    at.client.create(NodeDeviceConfig.from_dict(body))
+    at.client.create(node_device_config(at.name, plugins, nodeSelector={"of": at.name}))
     at.client.delete(NodeDeviceConfig, at.name)
     # it stays as long as somebody holds a device of it
-    for node, agent in at.agents.items():
-        uid = at.make_other(f"{node}-keeps", {"nodeName": node}, {at.resource: "1"})
-        own = {"namespace": at.namespace, "name": f"{at.name}-{node}-keeps"}
-        agent.allocations.append(allocation(uid, "main", "gpu-3", **own))
+    for node in at.nodes:
+        at.hold(node, f"{node}-keeps", "gpu-3")
     at.publish()
     _changed(state="Gone", registered="NotConfigured")(at)
 
@@ -225,26 +219,18 @@ def _asks(quantity: str) -> Do:
 
 def _held(at: Situation) -> None:
     """A pod on each node has three of the four devices."""
-    for node, agent in at.agents.items():
-        uid = at.make_other(node, {"nodeName": node}, {at.resource: "3"})
-        own = {"namespace": at.namespace, "name": f"{at.name}-{node}"}
-        agent.allocations.append(allocation(uid, "main", "gpu-0", "gpu-1", "gpu-2", **own))
+    for node in at.nodes:
+        at.hold(node, node, "gpu-0", "gpu-1", "gpu-2")
     at.publish()
     at.is_lowered = True
 
 
 def _first_available(at: Situation) -> None:
     """A prioritized list whose first class is missing; the second has a device on each node."""
-    driver = f"{at.name}.first.example.com"
-    _device_class(at, driver, driver)
-    _slices(at, driver)
-    choices = [{"name": f"c{n}", "deviceClassName": name} for n, name in enumerate((f"{driver}.lost", driver))]
-    meta = {"name": f"{at.name}-first", "namespace": at.namespace}
-    requests = [{"name": "one", "firstAvailable": choices}]
-    at.apply(
-        {"apiVersion": _DRA, "kind": "ResourceClaim", "metadata": meta, "spec": {"devices": {"requests": requests}}}
-    )
-    _claim(at, resourceClaimName=meta["name"])
+    driver = _offered(at, "first")
+    classes = (f"{driver}.lost", driver)
+    choices = [{"name": f"c{n}", "deviceClassName": name} for n, name in enumerate(classes)]
+    _ask_for_one(at, "first", firstAvailable=choices)
 
 
 def _near_another(at: Situation) -> None:

@@ -27,14 +27,13 @@ def process(
     options = ("--agent-poll-seconds", "1", "--no-leader-elect", "--no-required-plugins")
     made = OperatorProcess(installed, tmp_path_factory.mktemp("operator"), *options)
     made.reach_by(proxy.url)
-    made.start()
-    yield made
-    made.close()
+    with made.running():
+        yield made
 
 
 @pytest.fixture
 def logged(process: OperatorProcess) -> LogFromHere:
-    return process.log_from_here()
+    return LogFromHere(process)
 
 
 @pytest.fixture

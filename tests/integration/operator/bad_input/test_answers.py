@@ -5,17 +5,22 @@ It logs that once, tries again or opens the watch again, misses nothing meanwhil
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 from nodedevice_api.names import Reason
 
-from tests.cluster.api import ApiError, Node
+from tests.cluster.api import Node
 from tests.cluster.control_plane.control_plane import ControlPlane
 from tests.cluster.waiting import wait_until
 from tests.fakes.fault_proxy import FaultProxy, refusal
 from tests.integration import operator_process
-from tests.integration.crds.custom_resources import pod_device
+from tests.integration.crds.custom_resources import is_refused, pod_device
 from tests.integration.operator_process import LogFromHere, OperatorProcess, PlayedNode
+from tests.integration.policies import allow, refuse, rule
+
+FAILED = "reconcile failed; retrying"
+DENIED = refusal(403, "Forbidden", "denied request: no", [{"message": "no"}])
 
 
 class TestAnswers:
@@ -24,9 +29,7 @@ class TestAnswers:
     @pytest.mark.parametrize(
         ("status", "body", "headers", "count", "message"),
         [
-            pytest.param(
-                409, refusal(409, "Conflict", "again"), {}, 17, "reconcile failed; retrying", id="409 for long"
-            ),
+            pytest.param(409, refusal(409, "Conflict", "again"), {}, 17, FAILED, id="409 for long"),
             pytest.param(
                 429,
                 b"Too many requests, please try again later.\n",
@@ -35,15 +38,8 @@ class TestAnswers:
                 "API server is too busy; retrying after the delay it asks for",
                 id="429",
             ),
-            pytest.param(
-                403,
-                refusal(403, "Forbidden", "denied request: no", [{"message": "no"}]),
-                {},
-                3,
-                "reconcile failed; retrying",
-                id="denied",
-            ),
-            pytest.param(200, b"{}", {}, 3, "reconcile failed; retrying", id="nothing"),
+            pytest.param(403, DENIED, {}, 3, FAILED, id="denied"),
+            pytest.param(200, b"{}", {}, 3, FAILED, id="nothing"),
         ],
     )
     def test_to_an_apply(
@@ -55,14 +51,13 @@ class TestAnswers:
         body: bytes,
         headers: dict[str, str],
         count: int,
-        message: str | None,
+        message: str,
     ) -> None:
         path = f"/nodes/{node.name}/status"
         rule = proxy.rule("PATCH", path, count, status, body, {"Content-Type": "application/json", **headers})
         node.advertise(3, broken=1)
         assert rule.given == count
-        if message is not None:
-            assert len(logged.lines(message)) == 1
+        assert len(logged.lines(message)) == 1
         assert logged.lines("API server denies access; grant the rights of the chart's role") == []
 
 
@@ -71,7 +66,7 @@ def test_an_admission_policy_that_refuses_the_write(
 ) -> None:
     with frozen(installed, node):
         node.publish(healthy=3, broken=1)
-        line = logged.wait("reconcile failed; retrying")
+        line = logged.wait(FAILED)
         assert "this Node is frozen" in line["error"]
         assert line["node"] == node.name
         assert node.shown() == ("4", "4")
@@ -82,7 +77,7 @@ def test_an_admission_policy_that_refuses_the_write(
     node.wait_shown(3)
     node.wait_condition("Advertised", "True", Reason.ADVERTISED)
     node.verify_follows()
-    assert len(logged.lines("reconcile failed; retrying")) == 1
+    assert len(logged.lines(FAILED)) == 1
 
 
 def test_a_dead_agent_of_a_node_that_cannot_be_written(installed: ControlPlane, node: PlayedNode) -> None:
@@ -107,38 +102,12 @@ def test_a_dead_agent_of_a_node_that_cannot_be_written(installed: ControlPlane, 
 @contextmanager
 def frozen(control_plane: ControlPlane, node: PlayedNode) -> Iterator[None]:
     """Have a policy refuse every change of that Node's capacity."""
-    name = f"refuses-{node.name}"
-    control_plane.apply(POLICY.replace("NAME", name).replace("NODE", node.name))
+    name, probe = f"refuses-{node.name}", {"status": {"capacity": {"example.com/probe": "1"}}}
+    rules, unless = [rule("nodes/status", "UPDATE", node.name)], "object.status.capacity == oldObject.status.capacity"
+    refuse(control_plane, name, rules, unless, "this Node is frozen", "Forbidden")
     try:
-        wait_until(lambda: is_refused(node), "the policy is in force")
+        write = partial(node.client.patch, Node.Status, node.name, probe, dry_run=True)
+        wait_until(lambda: is_refused(write), "the policy is in force")
         yield
     finally:
-        for kind in ("validatingadmissionpolicybinding", "validatingadmissionpolicy"):
-            control_plane.kubectl("delete", kind, name)
-
-
-POLICY = """
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicy
-metadata: {name: NAME}
-spec:
-  matchConstraints:
-    resourceRules:
-      - {apiGroups: [""], apiVersions: [v1], resources: [nodes/status], operations: [UPDATE], resourceNames: [NODE]}
-  validations:
-    - {expression: "object.status.capacity == oldObject.status.capacity", message: this Node is frozen, reason: Forbidden}
----
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicyBinding
-metadata: {name: NAME}
-spec: {policyName: NAME, validationActions: [Deny]}
-"""
-
-
-def is_refused(node: PlayedNode) -> bool:
-    """Whether a change of the Node's capacity is refused; nothing is changed."""
-    try:
-        node.client.patch(Node.Status, node.name, {"status": {"capacity": {"example.com/probe": "1"}}}, dry_run=True)
-    except ApiError as error:
-        return bool(error.status.code == 403)
-    return False
+        allow(control_plane, name)

@@ -15,6 +15,7 @@ from tests.cluster.api import NodeDeviceConfig
 from tests.cluster.control_plane.control_plane import ControlPlane
 from tests.cluster.waiting import wait_until
 from tests.fakes.fault_proxy import FaultProxy, refusal
+from tests.integration.crds.custom_resources import node_device_config
 from tests.integration.operator_process import LogFromHere, OperatorProcess, PlayedNode
 
 KIND = names.NODE_DEVICE_CONFIGS
@@ -35,13 +36,8 @@ class Config:
     def change(self) -> None:
         self.generation += 1
         plugins = {"simulated": [{"resourceName": "example.com/gpu", "count": self.generation}]}
-        body = {
-            "apiVersion": names.API_VERSION,
-            "kind": names.NODE_DEVICE_CONFIG,
-            "metadata": {"name": self.name},
-            "spec": {"plugins": plugins},
-        }
-        self.control_plane.client.apply(NodeDeviceConfig.from_dict(body), field_manager="admin", force=True)
+        body = node_device_config(self.name, plugins)
+        self.control_plane.client.apply(body, field_manager="admin", force=True)
 
     def _observed(self) -> int:
         found: Any = self.control_plane.client.get(NodeDeviceConfig, self.name)
@@ -61,10 +57,9 @@ def process(
     options = ("--agent-poll-seconds", "1", "--no-required-plugins")
     made = OperatorProcess(installed, tmp_path_factory.mktemp("operator"), *options)
     made.reach_by(proxy.url)
-    made.start()
-    wait_until(lambda: made.leads, "it leads")
-    yield made
-    made.close()
+    with made.running():
+        wait_until(lambda: made.leads, "it leads")
+        yield made
 
 
 @pytest.fixture

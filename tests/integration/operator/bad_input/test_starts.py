@@ -25,12 +25,9 @@ def test_it_is_asked_again(
     with FaultProxy(installed.admin_kubeconfig) as proxy:
         operator.reach_by(proxy.url)
         rules = [proxy.rule("GET", path, 2, status, body, {"Content-Type": content_type}) for path in ("/api", "/apis")]
-        try:
-            operator.start()
+        with operator.running():
             wait_until(lambda: all(rule.is_over for rule in rules), "both are asked for until they are answered")
             said = operator.lines("API server's response cannot be used; retrying")
             assert sorted(line["path"] for line in said) == ["/api", "/apis"]
             operator.verify_running()
             operator.verify_no_traceback()
-        finally:
-            operator.close()

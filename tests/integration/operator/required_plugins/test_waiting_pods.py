@@ -39,19 +39,18 @@ def process(installed: ControlPlane, tmp_path: Path) -> Iterator[OperatorProcess
     made.close()
 
 
-def make_pod(installed: ControlPlane, namespace: str, name: str, resource: str, **spec: Any) -> None:
+def make_pod(
+    installed: ControlPlane, namespace: str, name: str, resource: str, *, dry_run: bool = False, **spec: Any
+) -> Any:
     main = Object(name="main", image="img", resources=Object(limits={resource: "1"}))
-    installed.client.create(
-        Pod(metadata=Object(name=name, namespace=namespace), spec=Object(containers=[main], **spec))
-    )
+    pod = Pod(metadata=Object(name=name, namespace=namespace), spec=Object(containers=[main], **spec))
+    return installed.client.create(pod, dry_run=dry_run)
 
 
 def is_marked_when_made(installed: ControlPlane, namespace: str) -> bool:
     """Whether a pod that asks for a GPU would be; none is made."""
-    main = Object(name="main", image="img", resources=Object(limits={GPU: "1"}))
-    probe = Pod(metadata=Object(name="probe", namespace=namespace), spec=Object(containers=[main]))
-    made = installed.client.create(probe, dry_run=True)
-    return ANNOTATION in ((made.metadata and made.metadata.annotations) or {})
+    made = make_pod(installed, namespace, "probe", GPU, dry_run=True)
+    return ANNOTATION in (made.metadata.annotations or {})
 
 
 def marks(installed: ControlPlane, namespace: str) -> dict[str, str | None]:

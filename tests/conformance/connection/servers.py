@@ -104,12 +104,16 @@ class Proxy:
                     self.end_headers()
                     return
                 with socket.create_connection(("127.0.0.1", server.port)) as upstream:
-                    server.proxied_ports.add(upstream.getsockname()[1])
-                    if head:
-                        upstream.sendall(head)
-                    else:
-                        self.wfile.write(b"HTTP/1.1 200 OK\r\n\r\n")
-                    _pump(self.connection, upstream)
+                    port = upstream.getsockname()[1]
+                    server.proxied_ports.add(port)
+                    try:
+                        if head:
+                            upstream.sendall(head)
+                        else:
+                            self.wfile.write(b"HTTP/1.1 200 OK\r\n\r\n")
+                        _pump(self.connection, upstream)
+                    finally:  # before the kernel can give the port to another connection
+                        server.proxied_ports.discard(port)
                 self.close_connection = True
 
             def log_message(self, *_: object) -> None:

@@ -4,15 +4,19 @@ checkpoints/ has files that kubelets wrote: version 1 and 2, and one whose conte
 agent wrote before it kept since when containers have their devices.
 """
 
+import io
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from zlib import crc32
 
 import msgspec
+import pytest
 from msgspec import structs
 from nodedevice_agent.checkpoint import files
 from nodedevice_agent.checkpoint.format import Data, checksum, decode, encode
+from nodedevice_agent.checkpoint.long_files import decode_long
 from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint, JournalMark
 
@@ -26,6 +30,21 @@ WHOLE = [*VERSION_2, "v1-two-pods"]
 
 def sample(name: str) -> str:
     return (SAMPLES / f"{name}.json").read_text(encoding="utf-8").rstrip("\n")
+
+
+def reads(text: str, size: int) -> Callable[[int], bytes]:
+    """So many octets at a time, or fewer."""
+    file = io.BytesIO(text.encode())
+    return lambda most: file.read(min(size, most))
+
+
+def in_pieces(size: int) -> Callable[[str], object]:
+    return lambda text: decode_long(reads(text, size))
+
+
+READERS = pytest.mark.parametrize(
+    "read", [decode, in_pieces(8), in_pieces(1 << 20)], ids=["whole", "pieces", "one piece"]
+)
 
 
 def checksum_of(data: dict[str, Any]) -> int:

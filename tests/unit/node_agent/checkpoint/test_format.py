@@ -2,6 +2,7 @@
 
 import json
 import string
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint, CheckpointCorrupt
 from nodedevice_api.device_ids import shown_id
 
-from tests.unit.node_agent.checkpoint.samples import VERSION_2, WHOLE, checksum_of, entry, of, sample
+from tests.unit.node_agent.checkpoint.samples import READERS, VERSION_2, WHOLE, checksum_of, entry, of, sample
 
 
 @pytest.mark.parametrize("name", WHOLE)
@@ -44,12 +45,13 @@ def test_a_file_that_was_changed_by_hand_is_refused() -> None:
         decode(sample("corrupt-checksum"))
 
 
+@READERS
 @pytest.mark.parametrize("name", WHOLE)
-def test_every_truncation_is_refused(name: str) -> None:
+def test_every_truncation_is_refused(name: str, read: Callable[[str], object]) -> None:
     text = sample(name)
     for length in range(len(text)):
         with pytest.raises(CheckpointCorrupt):
-            decode(text[:length])
+            read(text[:length])
 
 
 @pytest.mark.parametrize("name", WHOLE)
@@ -89,39 +91,38 @@ def test_refuses_invalid_files(text: str, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "broken",
+    ("entries", "message"),
     [
-        pytest.param(entry(PodUID=7), id="uid is a number"),
-        pytest.param(entry(ContainerName=None), id="no container"),
-        pytest.param(entry(ids={"x": ["d0"]}), id="NUMA node is a word"),
-        pytest.param(entry(ids={" 1": ["d0"]}), id="NUMA node with a space"),
-        pytest.param(entry(ids={"0": [7]}), id="device ID is a number"),
-        pytest.param(entry(ids={"0": "d0"}), id="IDs are one text"),
-        pytest.param(entry(ids=["d0", 7]), id="version 1, device ID is a number"),
-        pytest.param(entry(AllocResp="***"), id="answer is not base64"),
-        pytest.param(entry(AllocResp=7), id="answer is a number"),
-        pytest.param(entry(PodUID=["x" * 100_000]), id="a huge value of the wrong kind"),
+        pytest.param([entry(PodUID=7)], "", id="uid is a number"),
+        pytest.param([entry(ContainerName=None)], "", id="no container"),
+        pytest.param([entry(ids={"x": ["d0"]})], "", id="NUMA node is a word"),
+        pytest.param([entry(ids={" 1": ["d0"]})], "", id="NUMA node with a space"),
+        pytest.param([entry(ids={"0": [7]})], "", id="device ID is a number"),
+        pytest.param([entry(ids={"0": "d0"})], "", id="IDs are one text"),
+        pytest.param([entry(ids=["d0", 7])], "", id="version 1, device ID is a number"),
+        pytest.param([entry(AllocResp="***")], "", id="answer is not base64"),
+        pytest.param([entry(AllocResp=7)], "", id="answer is a number"),
+        pytest.param([entry(PodUID=["x" * 100_000])], "", id="a huge value of the wrong kind"),
+        pytest.param([entry(), entry(ids={"0": ["d1"]})], "two entries for one resource", id="one container twice"),
     ],
 )
-def test_refuses_a_broken_entry_even_where_the_checksum_is_right(broken: dict[str, Any]) -> None:
+def test_refuses_a_broken_entry_even_where_the_checksum_is_right(entries: list[Any], message: str) -> None:
     with pytest.raises(CheckpointCorrupt) as refused:
-        decode(of({"PodDeviceEntries": [broken], "RegisteredDevices": None}))
+        decode(of({"PodDeviceEntries": entries, "RegisteredDevices": None}))
+    assert message in str(refused.value)
     assert len(str(refused.value)) <= 512
 
 
-def test_refuses_a_device_of_two_pods() -> None:
-    with pytest.raises(CheckpointCorrupt, match="d0 is held by pods uid-a and uid-b"):
-        decode(of({"PodDeviceEntries": [entry("uid-a"), entry("uid-b")], "RegisteredDevices": {}}))
+@READERS
+def test_refuses_a_device_of_two_pods(read: Callable[[str], object]) -> None:
+    held = (Allocation(uid, "c", "r/r", {0: ("a",)}, b"") for uid in "pq")
+    with pytest.raises(CheckpointCorrupt, match="a is held by pods p and q"):
+        read(encode(Checkpoint(tuple(held))))
 
 
 def test_takes_a_device_of_two_containers_of_one_pod() -> None:
     data = {"PodDeviceEntries": [entry(ContainerName="init"), entry()], "RegisteredDevices": {}}
     assert [a.container for a in decode(of(data)).allocations] == ["init", "main"]
-
-
-def test_refuses_two_entries_of_one_container() -> None:
-    with pytest.raises(CheckpointCorrupt, match="two entries for one resource"):
-        decode(of({"PodDeviceEntries": [entry(), entry(ids={"0": ["d1"]})], "RegisteredDevices": {}}))
 
 
 @pytest.mark.parametrize("kind", [float, str, lambda value: [value]], ids=["a float", "a text", "a list"])

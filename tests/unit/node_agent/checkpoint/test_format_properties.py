@@ -1,6 +1,7 @@
 """Whatever is written is read again, a reused encoder writes the same, and any other text or JSON is refused."""
 
 import json
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,7 @@ from nodedevice_agent.devicemanager.records.allocations import MAX_SINCE, Alloca
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint, CheckpointCorrupt
 from nodedevice_api.device_ids import original_id, shown_id
 
-from tests.unit.node_agent.checkpoint.samples import checksum_of, entry, of
+from tests.unit.node_agent.checkpoint.samples import READERS, checksum_of, entry, of
 
 # no surrogates: nothing that comes over gRPC or from the API has them
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
@@ -52,10 +53,11 @@ def _originals(allocation: Allocation) -> list[str]:
     return [*map(original_id, allocation.device_ids)]
 
 
+@READERS
 @given(st.text())
-def test_no_text_raises_anything_but_corrupt(text: str) -> None:
+def test_no_text_raises_anything_but_corrupt(read: Callable[[str], object], text: str) -> None:
     with pytest.raises(CheckpointCorrupt):
-        decode(text)
+        read(text)
 
 
 JSON = st.recursive(

@@ -23,18 +23,8 @@ def holding(**change: Any) -> Checkpoint:
     return Checkpoint((Allocation(**{**plain, **change}),))
 
 
-@pytest.mark.parametrize(
-    "possible",
-    [
-        pytest.param(Checkpoint(), id="nothing"),
-        pytest.param(holding(), id="one device"),
-        pytest.param(holding(ids_by_numa={-1: ("x" * 128,), 2**31 - 1: ("GPU ☃/0:1",)}), id="extremes"),
-        pytest.param(holding(ids_by_numa={}), id="no device"),
-        pytest.param(Checkpoint(registered={"example.com/GPU_1.a": ("x",)}), id="a name alone"),
-    ],
-)
-def test_accepts_possible_content(possible: Checkpoint) -> None:
-    check_possible(possible)
+def test_accepts_an_allocation_without_devices() -> None:
+    check_possible(holding(ids_by_numa={}))
 
 
 @pytest.mark.parametrize(
@@ -55,9 +45,7 @@ def test_refuses_impossible_content(impossible: Checkpoint, message: str) -> Non
     assert len(str(refused.value)) < 300
 
 
-@given(
-    st.text(max_size=20) | st.sampled_from(["a.b/c", "example.com/gpu"]), st.lists(st.text(max_size=140), max_size=5)
-)
+@given(st.text(max_size=20) | st.sampled_from(["a.b/c", "a.com/GPU_1.a"]), st.lists(st.text(max_size=140), max_size=5))
 def test_accepts_whatever_a_plugin_can_register(resource_name: str, device_ids: list[str]) -> None:
     """Whatever a plugin registers and lists, and a pod gets of it, is accepted at the next start."""
     try:

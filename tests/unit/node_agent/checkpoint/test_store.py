@@ -22,6 +22,7 @@ from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 
 from tests.unit.node_agent.checkpoint.samples import GPU, read
+from tests.unit.node_agent.checkpoint.test_files import failing
 
 JOURNAL = f"{FILE_NAME}.journal"
 _STEPS = ("open", "write", "pwrite", "fsync", "fdatasync", "replace")
@@ -227,7 +228,7 @@ class TestTrouble:
         self, store: OpenStore, step: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         store.save_each(0, 1)
-        monkeypatch.setattr(os, step, failing)
+        monkeypatch.setattr(os, step, failing(errno.ENOSPC))
         for number in (2, 3):
             store.save(state(number))
             assert (store.alone(), store.is_whole) == (number, True)
@@ -240,7 +241,7 @@ class TestTrouble:
     def test_no_line_is_written_after_a_failed_file(self, store: OpenStore, monkeypatch: pytest.MonkeyPatch) -> None:
         """It is unknown then what is on disk, and a line continues from exactly that."""
         store.save_each(0, 1)
-        monkeypatch.setattr(os, "replace", failing)
+        monkeypatch.setattr(os, "replace", failing(errno.ENOSPC))
         with pytest.raises(OSError, match="No space"):
             store.save(state(2), whole=True)
         assert store.read() == 1
@@ -279,7 +280,3 @@ class TestEnd:
         again.save(state(5))
         assert again.read() == 5
         again.close()
-
-
-def failing(*_: object, **__: object) -> None:
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -1,6 +1,5 @@
 """A plugin of somebody else gives out the file of a built-in plugin's device: it counts against that device, and nothing else."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -141,23 +140,6 @@ class TestOtherHolder:
         assert self.held(Device("line"), options=PluginOptions()).manager.other_holders.of("p", {"c188:0"}) is None
 
 
-def _ended(scenario: RuntimeScenario) -> None:
-    scenario.end(container("p"), "p")
-
-
-def _sandbox_removed(scenario: RuntimeScenario) -> None:
-    scenario.runtime.sandbox_removed(sandbox("p"))
-    scenario.settled()
-
-
-def _ended_while_disconnected(scenario: RuntimeScenario) -> None:
-    scenario.manager.containers.lost()
-    scenario.sync(("p", container("p", state=ContainerState.STOPPED)))
-
-
-_ENDS = (_ended, _sandbox_removed, _ended_while_disconnected)
-
-
 class TestNumbersThatPassOn:
     """A container has its device's number as it was. Unplugged and plugged in, the device gets another one, and this passes on."""
 
@@ -169,13 +151,20 @@ class TestNumbersThatPassOn:
         scenario.lists([back, Device("other", identity=("c188:0", "/usb/1:2:OTHER/1.0/tty"))], NIC, 2)
         return scenario
 
-    @pytest.mark.parametrize("end", _ENDS, ids=lambda end: end.__name__)
-    def test_nobody_gets_it_while_the_container_can_open_it(self, end: Callable[[RuntimeScenario], object]) -> None:
+    @pytest.mark.parametrize("how", ["it ends", "its sandbox is removed", "it ended while the runtime was away"])
+    def test_nobody_gets_it_while_the_container_can_open_it(self, how: str) -> None:
         scenario = self.running()
         assert availability.free(scenario.manager.resources[NIC]) == ()
         assert scenario.manager.other_holders.of("q", {"c188:0"}) == Holder(NIC, "line", "p")
         assert scenario.manager.other_holders.of("p", {"c188:0"}) is None
-        end(scenario)
+        if how == "it ends":
+            scenario.end(container("p"), "p")
+        elif how == "its sandbox is removed":
+            scenario.runtime.sandbox_removed(sandbox("p"))
+            scenario.settled()
+        else:
+            scenario.manager.containers.lost()
+            scenario.sync(("p", container("p", state=ContainerState.STOPPED)))
         assert availability.free(scenario.manager.resources[NIC]) == ("other",)
         assert scenario.manager.other_holders.of("q", {"c188:0"}) is None
 

@@ -9,7 +9,6 @@ from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import Device
 from nodedevice_agent.devicemanager.resources.presence import EndpointState
 from nodedevice_agent.devicemanager.snapshot import is_settling
-from nodedevice_api.device_ids import shown_id
 
 from tests.unit.node_agent.devicemanager.pods import GPU, NIC, pod
 from tests.unit.node_agent.devicemanager.scenario import WITH_PREFERENCES, Scenario, calls, preferred_calls, published
@@ -38,19 +37,6 @@ class TestRegistration:
         assert scenario.connect() == [SaveCheckpoint(durable=False), Publish(GPU)]
         assert (scenario.snapshot().state, scenario.snapshot().is_live) == (EndpointState.RUNNING, False)
         assert numbers(scenario) == (0, 0, 0)
-
-    @pytest.mark.parametrize(
-        ("devices", "expected"),
-        [
-            pytest.param(["d0", "d1", Device("d2", healthy=False)], (3, 2, 2), id="two of three are healthy"),
-            pytest.param([], (0, 0, 0), id="none"),
-            pytest.param([Device("d0", healthy=False)], (1, 0, 0), id="none healthy"),
-            pytest.param(["d0", Device("d0", healthy=False)], (1, 0, 0), id="an ID twice counts once"),
-            pytest.param(["d0", *map(shown_id, ("", "\0", "x" * 500))], (4, 4, 4), id="any text is an ID"),
-        ],
-    )
-    def test_numbers_of_a_list(self, devices: list[str | Device], expected: tuple[int, int, int]) -> None:
-        assert numbers(Scenario.with_plugin(devices)) == expected
 
     @pytest.mark.kubelet("behaviour 18")
     def test_the_same_list_again_changes_nothing(self) -> None:

@@ -32,6 +32,7 @@ DIFFERENT = [
     pytest.param(("b8:1", PARTITION), ("b8:2", PARTITION + "0"), id="names that begin alike"),
     pytest.param(("/port/1-1/x", "/usb/1:2:@1-1/x"), ("/port/1-2/x", "/usb/1:2:@1-2/x"), id="two without serials"),
     pytest.param((), (), id="shared files alone"),
+    pytest.param(("c188:0",), (), id="one of which nothing is said, as of a foreign plugin's"),
 ]
 
 
@@ -207,13 +208,6 @@ def test_of_several_cordoned_ones_the_first_in_its_list_is_named() -> None:
     scenario.cordon(GPU, names)
     offers(scenario, NIC, device("n", "c1:0"))
     assert scenario.snapshot(NIC).devices[0].message.startswith(f"it is the same device as g0 of {GPU}")
-
-
-def test_what_a_foreign_plugin_says_of_identity_is_not_its_to_say() -> None:
-    """On the wire it is dropped (see the codec's tests); a device without identity clashes with nobody."""
-    scenario = offering(device("a", "c1:1"))
-    scenario.plugin(["a"], NIC, 2)
-    assert free(scenario) == ["a", "a"]
 
 
 def test_a_plugin_of_somebody_else_that_takes_the_name_of_a_held_device() -> None:

@@ -6,19 +6,20 @@ from nodedevice_agent.devicemanager.releasing import RELEASING_SETTLE_SECONDS
 from nodedevice_agent.devicemanager.resources.devices import Device
 
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario
-from tests.unit.node_agent.devicemanager.scenario import ENDS, GPU, NIC, Scenario, app, calls, is_saved, pod, published
+from tests.unit.node_agent.devicemanager.scenario import ENDS, GPU, NIC, Scenario, calls, is_saved, pod, published
 
 
 class TestEnd:
     @pytest.mark.kubelet("behaviour 66", "weak spot 17")
     @pytest.mark.parametrize("how", ENDS)
-    def test_devices_are_free_at_once_and_that_is_saved(self, how: str) -> None:
-        scenario = Scenario.with_plugin(1).run(pod("p", gpu=1), pod("q", gpu=1))
-        effects = scenario.ends(pod("p", gpu=1), how, pod("q", gpu=1))
+    def test_all_devices_are_free_at_once_and_that_is_saved(self, how: str) -> None:
+        ends = pod("p", gpu=1, nic=1)
+        scenario = Scenario.with_plugin(1, nics=["n0"]).run(ends, pod("q", gpu=1))
+        effects = scenario.ends(ends, how, pod("q", gpu=1))
         assert is_saved(effects, durable=False)
-        assert published(effects) >= {GPU}
+        assert published(effects) == {GPU, NIC}
         scenario.answer_all(effects)
-        assert scenario.held() == {"q/main": ("d0",)}
+        assert (scenario.held(), scenario.held(NIC)) == ({"q/main": ("d0",)}, {})
 
     def test_a_terminating_pod_keeps_its_devices(self) -> None:
         scenario = Scenario.with_plugin(1).run(pod("p", gpu=1), pod("p", gpu=1, is_terminating=True))
@@ -33,11 +34,6 @@ class TestEnd:
     @pytest.mark.kubelet("behaviour 70", "scenario 88")
     def test_a_pod_that_had_ended_when_first_seen_gets_nothing(self) -> None:
         assert Scenario.with_plugin(2).see(pod("p", gpu=1, has_ended=True)) == []
-
-    def test_the_end_of_a_pod_frees_all_its_resources(self) -> None:
-        scenario = Scenario.with_plugin(2, nics=["n0"]).run(pod("p", app("a", nic=1)))
-        assert published(scenario.gone("p")) == {GPU, NIC}
-        assert (scenario.held(), scenario.held(NIC)) == ({}, {})
 
     @pytest.mark.kubelet("weak spot 23")
     def test_a_held_device_that_is_no_longer_listed_counts_until_the_end(self) -> None:

@@ -50,11 +50,6 @@ class TestParents:
         assert "GPU-1" in availability.free(scenario.manager.resources[GPU])
         assert "x" in availability.free(scenario.manager.resources["example.com/other"])
 
-    def test_one_vendors_resources_still_do(self) -> None:
-        scenario = Scenario.with_plugin([Device("GPU-1", parent="GPU-1")])
-        scenario.plugin([Device("mig", parent="GPU-1")], "example.com/mig", 3)
-        assert free(scenario) == ["GPU-1"]
-
     def test_a_renamed_resource_of_a_built_in_plugin(self) -> None:
         """nvidia.com/gpu, held, is org.test/gpu after an edit and a restart."""
         gpu = Device("GPU-1", parent="GPU-1", identity=("GPU-1",))

@@ -18,45 +18,26 @@ def aligned(devices: dict[str, Device], ids: tuple[str, ...]) -> dict[int, int]:
     return dict(Counter(node for device_id in ids for node in devices[device_id].numa_nodes))
 
 
-@pytest.mark.kubelet("behaviour 43", "scenario 19")
-@pytest.mark.parametrize(
-    ("devices", "count", "affinity", "expected"),
-    [
-        pytest.param(on(None, None), 1, {0, 1}, {}, id="no device has a node"),
-        pytest.param(on(None, 1), 1, {1}, {1: 1}, id="the one that has"),
-        pytest.param(on(0, 1), 1, {0}, {0: 1}, id="one on node 0"),
-        pytest.param(on(0, 1), 1, {1}, {1: 1}, id="one on node 1"),
-        pytest.param(on(0, 1, 0, 1), 2, {0}, {0: 2}, id="two on node 0"),
-        pytest.param(on(0, 1, 0, 1), 2, {1}, {1: 2}, id="two on node 1"),
-        pytest.param(on(0, 1, 0, 1, 0, 1), 4, {0}, {0: 3, 1: 1}, id="three and one, node 0 first"),
-        pytest.param(on(0, 1, 0, 1, 0, 1), 4, {1}, {0: 1, 1: 3}, id="three and one, node 1 first"),
-        pytest.param(on(0, 1, 2, 3, 0, 1, 2, 3), 4, {1, 3}, {1: 2, 3: 2}, id="of two nodes"),
-        pytest.param(on(None, 0, 1), 2, {0}, {0: 1, 1: 1}, id="one of another node before one of none"),
-        pytest.param(on(1, 0, 1, None), 1, None, {1: 1}, id="any node"),
-    ],
-)
-def test_near_devices_first(
-    devices: dict[str, Device], count: int, affinity: set[int] | None, expected: dict[int, int]
-) -> None:
-    nodes = None if affinity is None else frozenset(affinity)
-    assert aligned(devices, select(devices, count, (), sorted(devices), nodes).completed()) == expected
-
-
 # near to both nodes
 WIDE = {"d0": Device("d0", numa_nodes=(0, 1))}
 
 
-@pytest.mark.kubelet("scenario 18")
+@pytest.mark.kubelet("behaviour 43", "scenario 18", "scenario 19")
 @pytest.mark.parametrize(
-    ("devices", "affinity", "first"),
+    ("devices", "affinity", "chosen"),
     [
-        pytest.param(on(0, 0, 0, 1, 1), {0, 1}, "d3", id="of the node with fewer free devices"),
-        pytest.param(on(0, 0, None) | WIDE, {1}, "d0", id="a device of two nodes is near to both"),
-        pytest.param(on(0, 0) | WIDE, {0}, "d1", id="a device of one node before one of two"),
+        pytest.param(on(0, 0, 0, 1, 1), {0, 1}, ("d3",), id="of the node with fewer free devices"),
+        pytest.param(on(0, 0, None) | WIDE, {1}, ("d0",), id="a device of two nodes is near to both"),
+        pytest.param(on(0, 0) | WIDE, {0}, ("d1",), id="a device of one node before one of two"),
+        pytest.param(on(None, 0, 1), {0}, ("d1", "d2"), id="one of another node before one of none"),
+        pytest.param(on(1, 0, 1, None), None, ("d0",), id="any node"),
     ],
 )
-def test_the_nearest_device(devices: dict[str, Device], affinity: set[int], first: str) -> None:
-    assert select(devices, 1, (), sorted(devices), frozenset(affinity)).completed() == (first,)
+def test_which_devices_come_first(
+    devices: dict[str, Device], affinity: set[int] | None, chosen: tuple[str, ...]
+) -> None:
+    nodes = None if affinity is None else frozenset(affinity)
+    assert select(devices, len(chosen), (), sorted(devices), nodes).completed() == chosen
 
 
 def test_devices_of_different_sets_of_nodes_that_are_as_near_are_taken_in_order() -> None:

@@ -1,6 +1,6 @@
 """Topology: which NUMA nodes could serve one resource, and a policy's decision for the hints of several.
 
-Rows of hints follow the kubelet's own table; decisions are compared with every combination of hints, as the kubelet tries them.
+Hints are compared with the kubelet's in tests/conformance/oracle/test_hints.py; decisions here, with every combination of hints.
 """
 
 from collections.abc import Iterable
@@ -39,23 +39,6 @@ def bad(*masks: int) -> tuple[Hint, ...]:
     return tuple(Hint(mask, False) for mask in masks)
 
 
-@pytest.mark.kubelet("scenario 54")
-@pytest.mark.parametrize(
-    ("devices", "count", "taken", "expected"),
-    [
-        pytest.param(on(None, None), 1, (), None, id="no device has a node: no preference"),
-        pytest.param(on(0, 1), 2, (), good(BOTH), id="two of one on each node"),
-        pytest.param(on(0, 1, 0, 1), 2, (), good(ONLY_0, ONLY_1) + bad(BOTH), id="two of two on each node"),
-        pytest.param(on(0, 0, 1, 1), 2, ("d0", "d2"), bad(BOTH), id="fits one node, but only across both now"),
-        pytest.param(on(0, 1), 2, ("d0",), (), id="more than are free"),
-        pytest.param(on(0, 1, 1), 2, (), good(ONLY_1) + bad(BOTH), id="fits one node alone"),
-    ],
-)
-def test_hints(devices: dict[str, Device], count: int, taken: tuple[str, ...], expected: Hints) -> None:
-    """More of them are compared with the kubelet's in tests/conformance/oracle/test_hints.py."""
-    assert hints(devices, count, devices.keys() - set(taken), (), TWO) == expected
-
-
 class TestReusable:
     """Devices of the pod's init containers: each of them must be near."""
 
@@ -72,7 +55,7 @@ class TestReusable:
 
 
 class TestWhichNodes:
-    @pytest.mark.kubelet("scenario 59")
+    @pytest.mark.kubelet("scenario 54", "scenario 59")
     def test_only_those_that_have_devices(self) -> None:
         assert hints(on(3, 5), 1, ("d0", "d1"), (), (0, 3, 5, 7)) == (good(1 << 3, 1 << 5) + bad(1 << 3 | 1 << 5))
 

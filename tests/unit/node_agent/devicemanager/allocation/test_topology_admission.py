@@ -24,9 +24,6 @@ from tests.unit.node_agent.devicemanager.scenario import (
 
 TWO = (0, 1)
 STRICT = [TopologyPolicy.RESTRICTED, TopologyPolicy.SINGLE_NUMA_NODE]
-FOR_TWO_NODES = pytest.mark.parametrize(
-    ("policy", "is_served"), [(policy, policy is not STRICT[1]) for policy in (TopologyPolicy.BEST_EFFORT, *STRICT)]
-)
 
 
 def machine(
@@ -47,15 +44,6 @@ class TestPolicies:
     def test_none_ignores_topology(self) -> None:
         scenario = machine(TopologyPolicy.NONE, [0, 1], [1, 0]).run(pod("p", gpu=1, nic=1))
         assert (scenario.held(), scenario.held(NIC)) == ({"p/main": ("d0",)}, {"p/main": ("d0",)})
-
-    @pytest.mark.parametrize("policy", [TopologyPolicy.BEST_EFFORT, *STRICT])
-    def test_all_resources_of_a_container_come_from_one_node(self, policy: TopologyPolicy) -> None:
-        scenario = machine(policy, [0, 1], [1, 1]).run(pod("p", gpu=1, nic=1))
-        assert (scenario.held(), scenario.held(NIC)) == ({"p/main": ("d1",)}, {"p/main": ("d0",)})
-
-    @FOR_TWO_NODES
-    def test_a_request_larger_than_any_node(self, policy: TopologyPolicy, is_served: bool) -> None:
-        assert ("p/main" in machine(policy, [0, 1]).run(pod("p", gpu=2)).held()) is is_served
 
     def test_best_effort_takes_the_remaining_devices_across_nodes(self) -> None:
         scenario = machine(TopologyPolicy.BEST_EFFORT, [0, 0, 1, 1])
@@ -118,8 +106,9 @@ def test_an_app_container_stays_near_the_devices_it_reuses(policy: TopologyPolic
 
 class TestPodScope:
     @pytest.mark.kubelet("scenario 55")
-    @FOR_TWO_NODES
-    def test_all_containers_together(self, policy: TopologyPolicy, is_served: bool) -> None:
+    @pytest.mark.parametrize("policy", [TopologyPolicy.BEST_EFFORT, *STRICT])
+    def test_all_containers_together(self, policy: TopologyPolicy) -> None:
+        is_served = policy is not TopologyPolicy.SINGLE_NUMA_NODE
         scenario = machine(policy, [0, 0, 1, 1], scope=TopologyScope.POD)
         scenario.run(pod("p", app("a", 2), app("b", 2)))
         assert bool(scenario.held()) is is_served

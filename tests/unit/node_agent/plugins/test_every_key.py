@@ -350,8 +350,3 @@ def test_of_simulated_devices(tmp_path: Path, key: str) -> None:
         asyncio.run(source.read())
         seen.append(list(lines_of(source)))
     assert seen[0] != seen[1]
-
-
-def test_no_key_is_forgotten() -> None:
-    for kind, cases in ((NvmlSettings, OF_NVML), (GenericSettings, OF_GENERIC), (SimulatedSettings, OF_SIMULATED)):
-        assert sorted(keys_of(kind)) == sorted(cases)

@@ -27,24 +27,6 @@ def stick(host: FakeSysfs) -> None:
     host.link("/dev/serial/by-id/usb-FTDI_FT232R_A5XK3RJT-if00-port0", "/dev/ttyUSB0")
 
 
-def two_of_one_serial(host: FakeSysfs) -> None:
-    host.dongle("1-1", 0, "0001")
-    host.dongle("1-2", 1, "0001")
-
-
-def no_serial(host: FakeSysfs) -> None:
-    host.dongle("1-1", 0)
-    host.dongle("1-2.3", 1)
-
-
-def odd_serial(host: FakeSysfs) -> None:
-    host.dongle("1-1", 0, 'a*b?[c]"\x1b[31m\x07: {x} # é')
-
-
-def raw_only(host: FakeSysfs) -> None:
-    host.node(host.usb("2-1", "1050", "0407", "key"), "usb", "189:1", name="bus/usb/002/002")
-
-
 def usb_camera(host: FakeSysfs) -> None:
     camera = host.usb("1-1", "046d", "0825", "CAFE")
     for number in (0, 1):
@@ -120,12 +102,14 @@ def network_adapter(host: FakeSysfs) -> None:
     drive(host, f"{sysfs}/1-1:1.0", "r8152")
 
 
-HOSTS: dict[str, Callable[[FakeSysfs], None]] = {
+HOSTS: dict[str, Callable[[FakeSysfs], object]] = {
     "a stick": stick,
-    "two sticks of one serial": two_of_one_serial,
-    "sticks without a serial": no_serial,
-    "an odd serial": odd_serial,
-    "raw USB alone": raw_only,
+    "two sticks of one serial": lambda host: [host.dongle(f"1-{number + 1}", number, "0001") for number in range(2)],
+    "sticks without a serial": lambda host: [host.dongle("1-1", 0), host.dongle("1-2.3", 1)],
+    "an odd serial": lambda host: host.dongle("1-1", 0, 'a*b?[c]"\x1b[31m\x07: {x} # é'),
+    "raw USB alone": lambda host: host.node(
+        host.usb("2-1", "1050", "0407", "key"), "usb", "189:1", name="bus/usb/002/002"
+    ),
     "a USB camera": usb_camera,
     "a camera on a ribbon cable": ribbon_camera,
     "a serial port of the board": board_serial,

@@ -13,7 +13,6 @@ import yaml
 from click.testing import CliRunner, Result
 from nodedevice_agent.cli import discover as command
 from nodedevice_agent.cli.discover import discover
-from nodedevice_agent.configs.watch import FILE_NAME
 from nodedevice_agent.plugins.generic.discover import offered
 from nodedevice_agent.plugins.nvml import discover as nvml
 from nodedevice_agent.plugins.nvml.gpu import Gpu
@@ -160,15 +159,6 @@ def test_without_a_state_directory_nothing_of_configurations_is_known(host: Fake
     assert f"{state} does not exist: no agent has run here" in run(host, *arguments).output
     state.mkdir()
     assert str(state) not in run(host, *arguments).output
-
-
-def test_what_a_configuration_offers_is_marked(host: FakeSysfs) -> None:
-    """The agent keeps those of its node; the API server is not asked."""
-    stick(host)
-    [one] = found(host)
-    kept = {"labels": {}, "configs": [{"name": "a", "generation": 1, "plugins": one["plugins"], "keys": ["plugins"]}]}
-    (host.root.parent / FILE_NAME).write_text(json.dumps(kept))
-    assert found(host)[0]["offeredAs"] == ["example.com/ftdi-ft232r-usb-uart"]
 
 
 ODD: dict[str, Callable[[Path], object]] = {

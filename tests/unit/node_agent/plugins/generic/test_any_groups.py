@@ -71,17 +71,13 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> FakeSysfs:
     return host
 
 
-def converted(raw: list[dict[str, Any]]) -> GenericSettings | None:
-    settings = {"resourceName": "example.com/x", "groups": raw}
-    return None if plugins_problems({"generic": [settings]}, []) else msgspec.convert(settings, GenericSettings)
-
-
 @settings(max_examples=examples(400))
 @given(raw=groups)
 def test_each_device_once(host: FakeSysfs, raw: list[dict[str, Any]]) -> None:
-    wanted = converted(raw)
-    if wanted is None:
+    resource = {"resourceName": "example.com/x", "groups": raw}
+    if plugins_problems({"generic": [resource]}, []):
         return
+    wanted = msgspec.convert(resource, GenericSettings)
     source = source_of(host.root, *wanted.groups)
     devices = source.devices.latest
     ids = Counter(name for device in devices for name in (device.id, *device.aliases))

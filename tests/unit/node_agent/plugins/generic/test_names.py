@@ -131,13 +131,6 @@ def test_one_that_moves_alone_keeps_its_serial(host: FakeSysfs) -> None:
     assert named(selecting) == {B: (SERIAL, "usb-port-1-2"), A: ("usb-port-1-1",)}
 
 
-def test_a_hub_in_a_port_is_not_what_is_plugged_into_it(host: FakeSysfs) -> None:
-    raw(host, "1-1", "05e3", "0610")
-    host.dongle("1-1.1", 0)
-    [device] = Selecting(host, {**RAW, "usb": {"port": "1-1"}}).devices().values()
-    assert device.listed.identity == ("c189:1", "hub /port/1-1", "hub /usb/05e3:0610:@1-1")
-
-
 class Agent:
     """One resource in an agent that can be restarted."""
 

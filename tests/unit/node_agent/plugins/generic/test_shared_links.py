@@ -103,18 +103,14 @@ def disk(host: FakeSysfs, number: int) -> str:
     return host.node(f"{place}/block/sd{'abc'[number]}", "block", f"8:{number}", parent=place)
 
 
-def claims(host: FakeSysfs, link: str, *numbers: str) -> None:
-    folder = host.root / "run/udev/links" / link.removeprefix("/dev").replace("/", "\\x2f")
-    folder.mkdir(parents=True)
-    for number in numbers:
-        (folder / number).symlink_to("0:/dev/x")
-
-
 def test_disks_that_udevd_knows_to_claim_one_link(host: FakeSysfs) -> None:
     link = "/dev/disk/by-id/ata-CHEAP_0001"
     files = [disk(host, number) for number in range(3)]
     host.link(link, files[0])
-    claims(host, link, "b8:0", "b8:1", "b8:77")
+    claims = host.root / "run/udev/links" / link.removeprefix("/dev").replace("/", "\\x2f")
+    claims.mkdir(parents=True)
+    for number in ("b8:0", "b8:1", "b8:77"):
+        (claims / number).symlink_to("0:/dev/x")
     text = message(source_of(host.root, {"paths": [{"path": link}]}))
     assert f"{link} leads to {files[0]}, and {files[1]} would" in text
     assert files[2] not in text

@@ -2,7 +2,6 @@
 
 import errno
 import os
-import socket
 import stat
 import subprocess
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from typing import Any, Final
 import pytest
 from nodedevice_agent.plugins.nvml.container_directories import ContainerDirectories
 
+from tests.fakes.sockets import left_behind
 from tests.unit.node_agent.plugins.nvml.sources import place
 
 UID = "f320f827-2a71-486b-a551-28c650dbaf1e"
@@ -144,11 +144,6 @@ def deep(top: Path, levels: int) -> None:
     os.close(here)
 
 
-def many(top: Path) -> None:
-    for number in range(2100):
-        (top / str(number)).touch()
-
-
 def made_in(top: Path, *folders: str, file: str = "") -> None:
     for name in folders:
         (top / name).mkdir(parents=True)
@@ -158,12 +153,12 @@ def made_in(top: Path, *folders: str, file: str = "") -> None:
 
 def pipe_and_socket(top: Path) -> None:
     os.mkfifo(top / "pipe")
-    socket.socket(socket.AF_UNIX).bind(str(top / "s"))
+    left_behind(top / "s")
 
 
-LEFT: Final[dict[str, Callable[[Path], None]]] = {
+LEFT: Final[dict[str, Callable[[Path], object]]] = {
     "1,200 levels": lambda top: deep(top, 1200),
-    "more entries than are read at once": many,
+    "more entries than are read at once": lambda top: [(top / str(number)).write_text("") for number in range(2100)],
     "names that removal itself would choose": lambda top: made_in(top, *(f"{n}.ended/0.ended/x" for n in range(3))),
     "a file of such a name": lambda top: made_in(top, "a/b/c", file="0.ended"),
     "names that are no UTF-8": lambda top: made_in(top, os.fsdecode(b"\xff\xfe") + "/x"),
@@ -172,10 +167,8 @@ LEFT: Final[dict[str, Callable[[Path], None]]] = {
 
 
 @pytest.mark.parametrize("leave", LEFT.values(), ids=LEFT.keys())
-# of the socket that is left
-@pytest.mark.filterwarnings("ignore::ResourceWarning")
 async def test_whatever_a_container_leaves_is_removed(
-    directories: ContainerDirectories, host: Path, leave: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
+    directories: ContainerDirectories, host: Path, leave: Callable[[Path], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     directories.make(DIRECTORY, UID, "main")
     monkeypatch.chdir(host / NAME)

@@ -13,7 +13,6 @@ from nodedevice_agent.plugins.nvml.driver_release import (
     released_by_label,
     request,
     request_file,
-    withdraw,
 )
 from nodedevice_agent.plugins.nvml.driver_troubles import Trouble
 from nodedevice_agent.plugins.nvml.settings import GPU_CLIENT_LABEL
@@ -39,14 +38,6 @@ def test_values_of_the_label(value: str, is_released: bool) -> None:
 
 
 class TestTheCommandsFile:
-    def test_counts_until_it_is_withdrawn(self, tmp_path: Path) -> None:
-        assert not is_requested(tmp_path)
-        for _ in range(2):
-            request(tmp_path)
-            assert is_requested(tmp_path)
-        assert [withdraw(tmp_path) for _ in range(2)] == [True, False]
-        assert not is_requested(tmp_path)
-
     def test_counts_for_one_boot(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         request(tmp_path)
         monkeypatch.setattr(filesystem, "boot_id", lambda: "another")
@@ -91,16 +82,6 @@ class TestTheWatch:
         await label(node, "true")
         assert (node.unhealthy, node.trouble, len(node.readers)) == (set(), "", 2)
         assert not closed_file(node.state).exists()
-
-    @virtual_time
-    async def test_takes_the_commands_request_within_seconds(self, play: Play) -> None:
-        node = await play([BOTH, FINE], [BOTH, FINE])
-        request(node.state)
-        await asyncio.sleep(2)
-        assert (node.trouble, closed_file(node.state).exists()) == ("DriverReleased", True)
-        withdraw(node.state)
-        await asyncio.sleep(2)
-        assert node.trouble == ""
 
     @pytest.mark.parametrize("script", [[BROKEN, END], [BOTH, FINE, END], [20, BOTH]])
     @virtual_time

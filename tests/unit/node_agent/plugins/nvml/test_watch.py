@@ -3,7 +3,6 @@
 import asyncio
 import json
 import threading
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,11 +12,10 @@ from nodedevice_agent.plugins.nvml.health import ENERGY_SELDOM, Place
 from nodedevice_agent.plugins.nvml.reader.messages import Alive, Changed, Described, EccError, ReaderOptions, Xid
 from nodedevice_common.paced_log import SUBJECT_AT_ONCE
 
-from tests.fakes.background import background
-from tests.fakes.gpu_watch import ABSENT, BOTH, DIVIDED, END, FINE, LOST, OLD, ONE, TWO, Node, Play
+from tests.fakes.gpu_watch import ABSENT, BOTH, DIVIDED, END, FINE, LOST, OLD, ONE, TWO, Play
 from tests.fakes.log_lines import log_lines
 from tests.fakes.polling import until
-from tests.fakes.virtual_time import later, virtual_time
+from tests.fakes.virtual_time import virtual_time
 from tests.unit.node_agent.plugins.nvml.sources import place
 from tests.unit.node_agent.plugins.nvml.test_cdi_choice import KIND, SPEC, of
 
@@ -134,15 +132,6 @@ class TestNode:
         node = await play([ABSENT, END], is_plugged=False)
         assert node.served == {}
         assert node.watch.wanted.empty()
-
-    async def test_remembers_over_a_restart(self, play: Play, tmp_path: Path) -> None:
-        node = await play([BOTH, OLD, Xid("GPU-1", 79, 1)])
-        again = Node(tmp_path / "again")
-        again.state = node.state
-        again.scripts = [[BOTH, OLD]]
-        async with background(again.make().run()):
-            await later(0.01)
-            assert again.unhealthy == GPU_1
 
 
 # a thread has the time of the machine

@@ -2,7 +2,6 @@
 
 import threading
 from types import SimpleNamespace
-from typing import Any
 
 import pynvml
 import pytest
@@ -121,12 +120,9 @@ class TestEvents:
         monkeypatch.setattr(events, "_WAIT_MS", 1)
         watch.start()
         # a wait without an event is no failure
-        await until(lambda: any(_timed_out(call) for call in nvml.recorded_calls()))
+        timeout = (WAIT, pynvml.NVML_ERROR_TIMEOUT)
+        await until(lambda: timeout in [(call.function, call.result) for call in nvml.recorded_calls()])
         assert watch.reports("GPU-a")
         assert watch.received(f"break * {WAIT} {error}", count=1) == {READ_GPUS: 1}
         assert not watch.reports("GPU-a")
         assert watch.slept == []
-
-
-def _timed_out(call: Any) -> bool:
-    return (call.function, call.result) == (WAIT, pynvml.NVML_ERROR_TIMEOUT)

@@ -62,7 +62,6 @@ def of(data: dict[str, Any], **more: Any) -> str:
 
 
 def held_by(uid: str) -> Checkpoint:
-    """A pod has d0."""
     return Checkpoint((Allocation(uid, "main", GPU, {-1: ("d0",)}, b"ok"),))
 
 

@@ -123,7 +123,6 @@ class TestReading:
 
 
 def holder_alone(state_dir: Path) -> str:
-    """Without the journal."""
     return decode((state_dir / FILE_NAME).read_text()).allocations[0].pod_uid
 
 

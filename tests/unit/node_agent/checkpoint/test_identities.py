@@ -45,8 +45,6 @@ def without_new_fields(checkpoint: Checkpoint) -> Checkpoint:
     return structs.replace(checkpoint, allocations=bare, identities={}, scopes={})
 
 
-# -- whole files
-
 _PRINTABLE = st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=8)
 _TOKENS = st.lists(_PRINTABLE, min_size=1, max_size=4).map(tuple)
 _IDENTITIES = st.dictionaries(
@@ -174,9 +172,6 @@ def test_invalid_files_are_not_known(written: Any, read: list[int]) -> None:
 def test_files_are_read_in_order() -> None:
     found = read_with("Files", [[["/dev/b", "c1:1"], ["/dev/a", "c1:2"]], []])
     assert found.allocations[0].files == (("/dev/a", "c1:2"), ("/dev/b", "c1:1"))
-
-
-# -- the journal
 
 
 @given(CHECKPOINTS, CHECKPOINTS)

@@ -146,7 +146,6 @@ class OpenStore(CheckpointStore):
         return number_of(checkpoint_file.read(self.folder))
 
     def alone(self) -> int:
-        """The state in the whole file, without the journal."""
         return number_of(decode((self.folder / FILE_NAME).read_text()))
 
     def names(self) -> list[str]:

@@ -51,7 +51,6 @@ class Saving:
         return self.read().allocations[0].pod_uid
 
     def alone(self) -> Checkpoint:
-        """The checkpoint's file, without the journal."""
         return decode((self.folder / FILE_NAME).read_text())
 
     def holder_alone(self) -> str:

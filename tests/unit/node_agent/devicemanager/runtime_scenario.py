@@ -91,7 +91,6 @@ class RuntimeScenario(Scenario):
         return self.settled()
 
     def rebooted(self, **options: Any) -> "RuntimeScenario":
-        """A new process with the checkpoint of this one."""
         return RuntimeScenario(self.manager.checkpoint(), **options)
 
     def prepare(self, effects: list[Effect], message: str = "") -> list[CallPreStart]:

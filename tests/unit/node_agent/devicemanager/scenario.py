@@ -78,7 +78,6 @@ def device_ids(count: int) -> list[str]:
 
 
 def ids(digits: str) -> tuple[str, ...]:
-    """The devices of these digits."""
     return tuple(f"d{digit}" for digit in digits)
 
 
@@ -124,7 +123,6 @@ class Scenario:
         return self.happens("connected", name, endpoint, options or PluginOptions())
 
     def lists(self, devices: Devices, name: str = GPU, endpoint: int = 1) -> list[Effect]:
-        """A complete list."""
         if not isinstance(devices, ListedDevices):
             each = device_ids(devices) if isinstance(devices, int) else devices
             devices = accept(d if isinstance(d, Device) else Device(d) for d in each)
@@ -133,7 +131,6 @@ class Scenario:
     def plugin(
         self, devices: Devices, name: str = GPU, endpoint: int = 1, options: PluginOptions | None = None
     ) -> list[Effect]:
-        """A plugin registers and lists its devices."""
         return self.connect(name, endpoint, options) + self.lists(devices, name, endpoint)
 
     def disconnect(self, name: str = GPU, endpoint: int = 1) -> list[Effect]:
@@ -199,7 +196,6 @@ class Scenario:
         return snapshot(self.manager, name)
 
     def held(self, name: str = GPU) -> dict[str, tuple[str, ...]]:
-        """Device IDs by `uid/container`."""
         return {f"{a.pod_uid}/{a.container}": a.device_ids for a in self.manager.book.of_resource(name)}
 
     def registered(self, name: str = GPU) -> dict[str, Any]:
@@ -209,11 +205,9 @@ class Scenario:
         return dict(found)
 
     def reasons(self, name: str = GPU) -> dict[str, str]:
-        """The reason of each pending pod, by UID."""
         return {w.pod_uid: w.reason for w in self.manager.pending(name)}
 
     def restarted(self, **options: Any) -> "Scenario":
-        """A new process with the checkpoint of this one."""
         return Scenario(self.manager.checkpoint(), **options)
 
 
@@ -256,7 +250,6 @@ def status(
 
 
 def status_of(now: Snapshot, before: dict[str, Any], wall_time: str, **more: Any) -> dict[str, Any]:
-    """The same of any snapshot."""
     options = {"version": "1.2.3", "delivery": "none", **more}
     shown: dict[str, Any] = to_builtins(
         node_device_status(now, observed_status(before), wall_time=wall_time, **options)

@@ -6,7 +6,6 @@ from nodedevice_api.parts import PartRules
 
 
 def names(found: ListedDevices) -> dict[str, tuple[str, ...]]:
-    """Aliases by ID."""
     return {device_id: device.aliases for device_id, device in found.devices.items()}
 
 

@@ -14,7 +14,6 @@ DEFAULT = FlapDampingLimits()
 
 
 def change(flapping: FlapDamping, health: bool, at: float, device_id: str = "d0") -> None:
-    """The device's health changes to `health`."""
     flapping.record(accept([Device(device_id, not health)]), accept([Device(device_id, health)]), at)
 
 

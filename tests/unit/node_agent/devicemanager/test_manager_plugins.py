@@ -17,7 +17,6 @@ GRACE_SECONDS = 300
 
 
 def numbers(scenario: Scenario, name: str = GPU) -> tuple[int, int, int]:
-    """(total, healthy, available)."""
     seen = scenario.snapshot(name)
     return seen.total, seen.healthy, seen.available
 

@@ -24,7 +24,6 @@ def restarted_with_one_pod(**options: Any) -> Scenario:
 
 
 def since(scenario: Scenario) -> dict[str, int]:
-    """By pod UID."""
     return {a.pod_uid: a.since for a in scenario.manager.book}
 
 
@@ -116,7 +115,6 @@ class TestFromCheckpoint:
 
 
 def reconnected() -> Scenario:
-    """A restart after which the plugin is connected and has listed its devices."""
     scenario = Scenario(Checkpoint(registered={GPU: ("a", "b")}))
     scenario.plugin(["a", "b"])
     assert not is_settling(scenario.manager, GPU)

@@ -20,12 +20,10 @@ RUNNING, EXPIRED = (EndpointState.RUNNING, False), (EndpointState.GONE, False)
 
 
 def configure(scenario: Scenario, *names: str) -> list[Any]:
-    """From now on these are configured. Returns the effects."""
     return scenario.happens("table.configured", lambda name, scope: name in names)
 
 
 def serves(scenario: Scenario, devices: int = 2, endpoint: int = 1, options: PluginOptions = BUILT_IN) -> None:
-    """A plugin registers and lists."""
     scenario.answer_all(scenario.plugin(devices, endpoint=endpoint, options=options))
 
 

@@ -30,7 +30,6 @@ def shared(scenario: Scenario, *parents: str) -> list[Effect]:
 
 
 def available(scenario: Scenario) -> dict[str, int]:
-    """By physical device."""
     return {d.id: d.parts.available for d in scenario.snapshot().devices if d.parts is not None}
 
 

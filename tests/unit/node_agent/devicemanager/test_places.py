@@ -22,7 +22,6 @@ def names(domain: str, count: int) -> list[str]:
 
 
 def node(*registered: str, are_pods_known: bool = True) -> Scenario:
-    """With a plugin for each of these names, in that order."""
     scenario = Scenario()
     for endpoint, name in enumerate(registered, start=1):
         scenario.plugin(1, name, endpoint)

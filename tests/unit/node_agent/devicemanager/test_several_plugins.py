@@ -7,7 +7,6 @@ from tests.unit.node_agent.devicemanager.scenario import GPU, Scenario, publishe
 
 
 def connected(*sockets: str) -> Scenario:
-    """A plugin at each of these, in that order, with endpoints from 1."""
     scenario = Scenario()
     for endpoint, socket in enumerate(sockets, 1):
         scenario.manager.connected(GPU, endpoint, PluginOptions(), scenario.now, f"/plugins/{socket}")

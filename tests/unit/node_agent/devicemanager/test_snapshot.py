@@ -92,7 +92,6 @@ def test_of_a_stopped_plugin_only_held_and_cordoned_devices_are_shown(count: int
 
 
 def listed_twice(scenario: Scenario) -> Scenario:
-    """As a GPU and as a network card."""
     offers(scenario, GPU, device("gpu", "c1:9"))
     offers(scenario, NIC, device("nic", "c1:9"))
     return scenario

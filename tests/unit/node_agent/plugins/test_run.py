@@ -83,7 +83,6 @@ class Plugins:
                 await self.changed.wait()
 
     async def counts(self, *names: str) -> list[int]:
-        """How many devices each of these lists."""
         for name in names:
             await self.now[name].read()
         return [len(self.now[name].devices.latest) for name in names]

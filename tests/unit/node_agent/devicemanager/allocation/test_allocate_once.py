@@ -136,9 +136,6 @@ def test_a_built_in_plugin_is_called_again_after_a_restart(policy: dict[str, str
     assert refusals(node) == {}
 
 
-# -- restarts -------------------------------------------------------------------------------------------------------
-
-
 def in_flight(node: Scenario) -> None:
     node.see(TRAIN)
 
@@ -178,9 +175,6 @@ def test_a_setting_that_was_changed_meanwhile_counts() -> None:
     node = scenario()
     failed(node)
     assert len(calls(restarted(node, allocate_retry={}).happens("pod_events.synced", [TRAIN]))) == 1
-
-
-# -- a lost checkpoint --------------------------------------------------------------------------------------------
 
 
 def recovering(**options: Any) -> Scenario:

@@ -9,7 +9,6 @@ from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, held_by
 
 
 def book(*entries: tuple[str, str, tuple[str, ...]]) -> AllocationBook:
-    """From (pod uid, container, device IDs)."""
     filled = AllocationBook({name: Resource(name) for name in (GPU, NIC)})
     for uid, container, ids in entries:
         filled.add(held_by(uid, *ids, container=container))

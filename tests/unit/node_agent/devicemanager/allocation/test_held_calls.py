@@ -36,7 +36,6 @@ def allocated(scenario: Scenario, *wanted: Pod) -> list[CallPreStart]:
 
 
 def called() -> tuple[Scenario, CallPreStart]:
-    """A pod has got a device; the call for it."""
     (call,) = allocated(scenario := asking(), pod("p", gpu=1))
     return scenario, call
 

@@ -11,7 +11,6 @@ from tests.unit.node_agent.devicemanager.scenario import GPU, Scenario, app, cal
 
 
 def held(scenario: Scenario) -> list[str] | None:
-    """`uid/container` of each holding."""
     found = holdings(scenario.manager, GPU)
     return None if found is None else [f"{holding.pod_uid}/{holding.container}" for holding in found]
 

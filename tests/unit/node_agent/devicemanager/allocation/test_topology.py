@@ -65,8 +65,6 @@ class TestWhichNodes:
         assert len(hints(on(0, 1), 1, ("d0", "d1"), (), range(36)) or ()) == 3
 
 
-# -- a policy's decision
-
 NODES = (0, 1, 2, 3)
 WHOLE = 0b1111
 ALIGNING = [policy for policy in TopologyPolicy if policy is not TopologyPolicy.NONE]

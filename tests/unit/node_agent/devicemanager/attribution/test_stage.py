@@ -31,7 +31,6 @@ class Mirror(Scenario):
         super().__init__(checkpoint, waits_for_cordons=True, is_attributed=lambda name: True, **options)
 
     def synced(self, *pods: Pod) -> list[Effect]:
-        """These are all pods of the API."""
         return self.happens("pod_events.synced", [*pods])
 
     def message(self, *entries: Allocation, rows: Rows | None = ()) -> list[Effect]:
@@ -41,12 +40,10 @@ class Mirror(Scenario):
 
 
 def plugin(found: Scenario, devices: int, name: str = GPU) -> list[Effect]:
-    """It lists so many, and no device is cordoned."""
     return found.plugin(devices, name, options=PluginOptions(pre_start_required=True)) + found.cordon(name, [])
 
 
 def mirror(*pods: Pod, devices: int = 4, **options: Any) -> Mirror:
-    """With a plugin of so many GPUs, and these pods in the API."""
     found = Mirror(**options)
     if devices:
         plugin(found, devices)

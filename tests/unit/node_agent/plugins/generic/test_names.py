@@ -21,7 +21,6 @@ def raw(host: FakeSysfs, port: str, vendor: str, product: str, serial: str | Non
 
 
 def named(selecting: Selecting) -> dict[str, tuple[str, ...]]:
-    """Aliases by ID."""
     return {device.listed.id: device.listed.aliases for device in selecting.devices().values()}
 
 

@@ -15,7 +15,6 @@ TWO = sources.paths("/dev/ttyUSB0"), sources.paths("/dev/ttyACM*")
 
 
 def files(root: Path, *paths: str) -> None:
-    """Device files."""
     for path in paths:
         file = root / path[1:]
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -23,7 +22,6 @@ def files(root: Path, *paths: str) -> None:
 
 
 def below_dev(names: str) -> list[str]:
-    """Paths of these words."""
     return [f"/dev/{name}" for name in names.split()]
 
 

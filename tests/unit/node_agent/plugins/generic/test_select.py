@@ -30,7 +30,6 @@ class Selecting:
         return generic_devices(self.groups, choose(self.groups, {}, self.found()).listed)
 
     def files(self) -> dict[str, list[str]]:
-        """The files of each device."""
         return {name: [file.host_path for file in its.allocation.device_nodes] for name, its in self.devices().items()}
 
 

@@ -129,7 +129,6 @@ def listed(source: GenericSource) -> set[str]:
 
 
 def errors(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """Reasons in the log."""
     return [record.__dict__["reason"] for record in caplog.records if record.levelno == logging.ERROR]
 
 

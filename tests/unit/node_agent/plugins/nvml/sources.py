@@ -31,7 +31,6 @@ def device_file(root: Path, path: str) -> None:
 
 
 def listed(settings: NvmlSettings, gpus: Sequence[Gpu], trouble: Callable[[str], Trouble | None]) -> dict[str, Listing]:
-    """By resource name."""
     uses = [(gpu, use) for gpu in gpus for use in uses_of(gpu, settings)]
     names = dict.fromkeys(use.resource_name for _, use in uses)
     return {name: listing([each for each in uses if each[1].resource_name == name], trouble) for name in names}
@@ -51,7 +50,6 @@ class Served:
         self.found(*gpus, version=version)
 
     def found(self, *gpus: Gpu, version: str = "580.1") -> None:
-        """The driver reports these GPUs."""
         self.fleet.found(Found(version, list(gpus)))
         self.publish()
 

@@ -27,12 +27,8 @@ A_MOVED, B_MOVED, UNNUMBERED = replace(A, minor=1), replace(B, minor=0), replace
 
 
 def listed(gpus: Sequence[Gpu], host: OnHost, **its: Any) -> Listing:
-    """Of GPUs of one resource."""
     settings = msgspec.convert(its, NvmlSettings)
     return listing([(gpu, use) for gpu in gpus for use in uses_of(gpu, settings)], lambda _: None, host)
-
-
-# -- whole GPUs ------------------------------------------------------------------------------------------------------------
 
 
 def test_a_gpu_is_its_uuid_and_the_number_of_its_file() -> None:
@@ -41,9 +37,6 @@ def test_a_gpu_is_its_uuid_and_the_number_of_its_file() -> None:
     assert (one.identity, one.files, one.is_shared) == (("GPU-a", "c500:0"), (("/dev/nvidia0", "c500:0"),), False)
     # the driver's own number where the agent does not see the file, which no container can get either
     assert (other.identity, other.files) == (("GPU-b", "c195:1"), ())
-
-
-# -- parts and instances ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("rule", [{"shares": {"replicas": 3}}, {"memory": {"unit": "20Gi"}}])
@@ -70,9 +63,6 @@ def test_an_instance_is_of_its_gpu_and_has_its_own_files() -> None:
     assert other.identity == ("GPU-m", "c500:3", "MIG-1")
     # the driver has no capability for it
     assert other.files == (("/dev/nvidia3", "c500:3"),)
-
-
-# -- the host's files ------------------------------------------------------------------------------------------------------
 
 
 def test_the_number_of_a_file(tmp_path: Path) -> None:
@@ -112,9 +102,6 @@ def test_a_gpu_is_its_graphics_card_and_render_node(tmp_path: Path) -> None:
     (one, other, third) = listed(gpus, host).devices
     assert (one.identity, one.files) == (("GPU-a", "c195:0", "c226:1", "c226:128"), ())
     assert (other.identity, third.identity) == (("GPU-b", "c195:1"), ("GPU-n",))
-
-
-# -- numbers that pass to another GPU --------------------------------------------------------------------------------------
 
 
 def published(root: Path, *inventories: Sequence[Gpu]) -> tuple[NvmlSource, dict[str, PluginDevice]]:

@@ -101,9 +101,6 @@ def test_a_gpu_that_two_rules_match_is_listed_but_not_offered() -> None:
     assert all(word in gpu.message for word in words)
 
 
-# -- requests --------------------------------------------------------------------------------------------------------------
-
-
 def test_more_than_one_share_is_refused_where_that_is_set() -> None:
     ids = ["GPU-a::0", "GPU-b::0"]
     check_request(ids, SharesSettings(replicas=2))

@@ -114,17 +114,6 @@ async def test_a_request_that_stops_halfway_is_refused_in_time() -> None:
     assert len(peer.handler.ended) == 1
 
 
-@pytest.mark.parametrize("requests", [1, 2])
-async def test_a_connection_without_requests_ends_two_minutes_after_the_last_one(requests: int) -> None:
-    peer, loop = Peer(), asyncio.get_running_loop()
-    for number in range(requests):
-        await asyncio.sleep(90 * number)
-        peer.send(request(b"{}"))
-    last = loop.time()
-    await asyncio.sleep(200)
-    assert [round(ended - last) for ended in peer.handler.ended] == [120]
-
-
 async def test_a_half_request_behind_a_refused_one_has_the_same_limit() -> None:
     peer = Peer()
     refused, half = request(b"{}", b"/score"), request(b"{}")[:-1]

@@ -2,12 +2,11 @@
 
 import asyncio
 import contextlib
-import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
-from nodedevice_kube.api_errors import ApiError, NotFound, Unreachable
+from nodedevice_kube.api_errors import ApiError, Unreachable
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.health import ApiHealth
 from nodedevice_operator.observability.metrics import Metrics
@@ -22,32 +21,20 @@ async def _watched(client: Client) -> list[bytes]:
         return [line async for line in lines]
 
 
-async def test_outage_and_its_end_are_logged(server: Server, client: Client, health: ApiHealth, tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as unused:
-        nowhere = f"http://127.0.0.1:{unused.getsockname()[1]}"
-    async with client_of(tmp_path, nowhere, health=health) as lost:
-        with pytest.raises(Unreachable, match="Connection refused"):
-            await lost.request("GET", "nodes", "/x")
-    (problem,) = health.problems()
-    assert "is unreachable" in problem
-    server.answers = [(404, {})]
-    with pytest.raises(NotFound):
-        await client.request("GET", "nodes", "/x")
-    assert health.problems() == ()
-
-
 @pytest.mark.parametrize(("status", "outcome"), [(201, "ok"), (409, "Conflict"), (503, "Unavailable")])
 async def test_writes_are_counted_by_how_they_ended_and_reads_are_not(
     server: Server, health: ApiHealth, tmp_path: Path, status: int, outcome: str
 ) -> None:
     server.answers = [(status, {}), (status, {})]
     metrics = Metrics()
+    health.failed(Unreachable("GET", "nodes", "away"))
     async with client_of(tmp_path, server.url, health=health, writes=metrics.writes) as client:
         for verb in ("PATCH", "GET"):
             with contextlib.suppress(ApiError):
                 await client.request(verb, "nodes/status", "/api/v1/nodes/a/status")
     [counted] = [sample for family in metrics.writes.collect() for sample in family.samples]
     assert (counted.labels, counted.value) == ({"kind": "nodes/status", "verb": "patch", "outcome": outcome}, 1)
+    assert bool(health.problems()) is (outcome == "Unavailable"), "another response ends the outage"
 
 
 async def test_no_more_requests_run_side_by_side_than_there_are_places(tmp_path: Path) -> None:

@@ -53,23 +53,6 @@ async def test_no_write_goes_through_a_closed_fence(server: Server, tmp_path: Pa
         await made.request("GET", "nodes", "/y")
 
 
-@pytest.mark.parametrize("body", [None, {"a": "b" * 1_000_000}], ids=["no body", "a long body"])
-async def test_an_open_connection_carries_no_byte_and_is_given_up(tmp_path: Path, body: object) -> None:
-    octets: list[bytes] = []
-
-    async def receive(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        octets.append(await reader.read())
-
-    # closed between the first check and the sending
-    async with listening(receive) as server, client_of(tmp_path, server.url, fence=LateFence(1)) as made:
-        with pytest.raises(NotLeading):
-            await made.request("DELETE", "pods", "/x", body=body)
-        async with asyncio.timeout(60):
-            await server.ended.wait()
-    # with a proxy or TLS, the start of the connection would be there
-    assert octets == [b""]
-
-
 async def test_settled_is_when_no_write_is_out(tmp_path: Path) -> None:
     may_go, is_there = asyncio.Event(), asyncio.Event()
 

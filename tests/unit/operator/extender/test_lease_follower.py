@@ -9,25 +9,6 @@ from nodedevice_operator.leases.elector import Election, LeaderLeases
 from nodedevice_operator.leases.leader_election import Timing
 
 
-class Leases(LeaderLeases):
-    def __init__(self) -> None:
-        pass
-
-
-class Part(Election):
-    """Whether it takes part, each time that this is set."""
-
-    def __init__(self) -> None:
-        super().__init__(Leases(), WriteFence(), Timing(4), "me", lambda _another, _since: None, is_candidate=False)
-        self.parts: list[bool] = []
-
-    def take_part(self) -> None:
-        self.parts.append(True)
-
-    async def stand_aside(self, until_quiet: object) -> None:
-        self.parts.append(False)
-
-
 class SchedulerLease(LeaderLeases):
     """The holders that it has, one after the other; then it cannot be read."""
 
@@ -38,6 +19,20 @@ class SchedulerLease(LeaderLeases):
         if not self.holders:
             raise Unreachable("GET", "leases", "cut")
         return Lease(self.holders.pop(0))
+
+
+class Part(Election):
+    """Whether it takes part, each time that this is set."""
+
+    def __init__(self) -> None:
+        super().__init__(SchedulerLease(), WriteFence(), Timing(4), "me", lambda *_: None, is_candidate=False)
+        self.parts: list[bool] = []
+
+    def take_part(self) -> None:
+        self.parts.append(True)
+
+    async def stand_aside(self, until_quiet: object) -> None:
+        self.parts.append(False)
 
 
 async def quiet() -> bool:

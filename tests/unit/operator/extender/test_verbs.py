@@ -27,13 +27,6 @@ from tests.fakes.operator.collaborators import open_fence, running
 MEMORY = "example.com/gpu-mem"
 
 
-class NoApi(PodsApi):
-    """None of these requests gets there."""
-
-    def __init__(self) -> None:
-        pass
-
-
 def pod(units: int = 4, **metadata: Any) -> dict[str, Any]:
     container = {"name": "main", "resources": {"limits": {MEMORY: str(units)}}}
     return {"metadata": {"name": "p", "namespace": "d", "uid": "u", **metadata}, "spec": {"containers": [container]}}
@@ -57,7 +50,9 @@ async def verbs(
     activity.begin_term(True)
     async with running(activity.work()):
         await asyncio.sleep(0)
-    return Verbs(fleet, Binder(fleet, NoApi(), ExtenderMetrics()), activity, "binpack", names_best=names_best)
+    # none of these requests gets to the API
+    binder = Binder(fleet, PodsApi.__new__(PodsApi), ExtenderMetrics())
+    return Verbs(fleet, binder, activity, "binpack", names_best=names_best)
 
 
 async def test_nodes_by_name_are_answered_by_name_and_one_that_is_unknown_with_its_reason() -> None:

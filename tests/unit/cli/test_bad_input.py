@@ -176,14 +176,6 @@ def test_a_login_that_is_none(run: Run, tmp_path: Path, command: str, login: str
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_no_kubeconfig_at_all(run: Run, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
-    monkeypatch.delenv("KUBECONFIG")
-    ran = _run(run, command)
-    check_answer(ran)
-    assert "there is no kubeconfig" in ran.err
-
-
-@pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("columns", [1, 40, 1000])
 def test_a_terminal_of_any_width(
     run: Run, at_terminal: Callable[[], Terminal], monkeypatch: pytest.MonkeyPatch, command: str, columns: int

@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 from kubectl_nodedevice import quantities
 from kubectl_nodedevice.cluster import Container, Meta, Pod
 from nodedevice_api import extended_resources
-from nodedevice_kube.planner import Need
 
 from tests.unit.quantities import CASES
 
@@ -21,12 +20,6 @@ def test_a_number_of_devices(quantity: str, number: int | None) -> None:
 @given(st.from_regex(r"[+-]?[0-9]{0,20}[.]?[0-9]{0,20}([eE][+-]?[0-9]{1,9}|[numkKMGTPEi]{0,2})", fullmatch=True))
 def test_any_quantity_means_what_the_other_programs_take_it_for(quantity: str) -> None:
     assert quantities.count(quantity) == extended_resources.count(quantity)
-
-
-@pytest.mark.parametrize("written", ["1e0", "+1", "001"])
-def test_a_pod_asks_for_what_is_stored_letter_for_letter(written: str) -> None:
-    pod = Pod(Meta("p"), containers=(Container("c", requests={GPU: written}),))
-    assert (quantities.needs_of(pod, GPU), dict(quantities.requests(pod))) == ((Need(1, container="c"),), {GPU: 1})
 
 
 def test_who_asks_for_nothing() -> None:

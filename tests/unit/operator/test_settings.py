@@ -17,13 +17,6 @@ from nodedevice_operator.settings import OperatorSettings
 from tests.examples import examples
 
 
-def test_what_is_given_wins_over_the_file(tmp_path: Path) -> None:
-    file = tmp_path / "operator.yaml"
-    file.write_text("httpAddress: 127.0.0.1:1\nlogLevel: debug\n")
-    loaded = settings.load(file, {"http_address": "[::1]:0", "log_level": None})
-    assert (loaded.http_endpoint, loaded.log_level) == (("::1", 0), "debug")
-
-
 @pytest.mark.parametrize(
     ("content", "expected"),
     [

@@ -54,14 +54,16 @@ def test_a_cordon_of_a_longer_name_is_not_of_a_part() -> None:
 
 def test_init_containers_do_not_add_up() -> None:
     containers = (
-        Container("first", requests={GPU: "3"}, is_init=True),
-        Container("side", requests={GPU: "1"}, is_init=True, is_sidecar=True),
-        Container("second", requests={GPU: "1"}, is_init=True),
+        # an API server stores these letter for letter
+        Container("first", requests={GPU: "3e0"}, is_init=True),
+        Container("side", requests={GPU: "+1"}, is_init=True, is_sidecar=True),
+        Container("second", requests={GPU: "001"}, is_init=True),
         Container("main", requests={GPU: "1", "cpu": "1", "hugepages-2Mi": "1"}),
     )
     pod = Pod(Meta("p"), containers=containers)
     assert quantities.requests(pod) == {GPU: 3}
-    assert [need.is_init for need in quantities.needs_of(pod, GPU)] == [True, False, True, False]
+    found = [(need.count, need.is_init) for need in quantities.needs_of(pod, GPU)]
+    assert found == [(3, True), (1, False), (1, True), (1, False)]
     # what starts after a sidecar is beside it
     first, side, _, main = containers
     assert quantities.requests(Pod(Meta("p"), containers=(side, first, main))) == {GPU: 4}

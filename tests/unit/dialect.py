@@ -1,12 +1,10 @@
-"""Counts turns of phrase that make a sentence hard to read, per 10,000 words, in Python, Go, Markdown and reStructuredText.
+"""Counts turns of phrase that make a sentence hard to read, in Python, Go and Markdown.
 
 What counts as text: docstrings, comments, string constants of three words and more, and pages. Code blocks of pages do not count.
-Run as a program it counts other projects: python -m tests.unit.dialect FOLDER...
 """
 
 import ast
 import re
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -33,7 +31,7 @@ _PATTERNS: Final = {
 }
 _PATTERNS["too at the end"] = re.compile(MARKS["too at the end"], re.MULTILINE)
 _WORD: Final = re.compile(r"[A-Za-z][A-Za-z'-]*")
-_FENCED: Final = re.compile(r"^( *)```.*?^\1```|^\.\. code-block::.*?(?=^\S)", re.MULTILINE | re.DOTALL)
+_FENCED: Final = re.compile(r"^( *)```.*?^\1```", re.MULTILINE | re.DOTALL)
 _GO: Final = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:[^"\\\n]|\\.)*"', re.DOTALL)
 _COMMENT: Final = re.compile(r"(?:^|\s)#(.*)$", re.MULTILINE)
 _SKIPPED: Final = ("_pb2", "/vendor/", "/tests/", "/test/", "_test.go", "/generated/", "zz_generated", ".pb.go")
@@ -47,7 +45,7 @@ def texts(path: Path) -> Iterator[str]:
             yield from _of_python(content)
         case ".go":
             yield from (text for text in _GO.findall(content) if len(_WORD.findall(text)) > 2)
-        case ".md" | ".rst":
+        case ".md":
             yield _FENCED.sub("", content)
 
 
@@ -72,18 +70,3 @@ def count(paths: Iterable[Path]) -> tuple[int, Counter[str]]:
             words += len(_WORD.findall(text))
             found.update({name: len(pattern.findall(text)) for name, pattern in _PATTERNS.items()})
     return words, found
-
-
-def rate(paths: Iterable[Path]) -> float:
-    """Marks per 10,000 words."""
-    words, found = count(paths)
-    return 10_000 * found.total() / words if words else 0.0
-
-
-if __name__ == "__main__":
-    for name in sys.argv[1:]:
-        total, marks = count(files(Path(name)))
-        print(f"{name}: {10_000 * marks.total() / total:.1f} per 10,000 of {total} words")
-        print(
-            "  " + ", ".join(f"{mark} {10_000 * number / total:.1f}" for mark, number in marks.most_common() if number)
-        )

@@ -1,7 +1,6 @@
 """The project's texts read like those of its neighbours: turns of phrase that stop a reader are counted, per 10,000 words.
 
-The limits go down, never up. The same count of kopf 1.45.2 (package and docs) gives 23.6, of node-feature-discovery 0.19.0 7.9:
-`python -m tests.unit.dialect FOLDER`.
+The limits go down, never up. The same count of kopf 1.45.2 (package and docs) gives 23.6, of node-feature-discovery 0.19.0 7.9.
 """
 
 from typing import Final
@@ -11,8 +10,6 @@ import pytest
 from tests.unit.dialect import count, files
 from tests.unit.sources import ROOT
 
-KOPF: Final = 23.6
-NODE_FEATURE_DISCOVERY: Final = 7.9
 LIMITS: Final = {
     "node-agent/src": 4,
     "operator/src": 4,
@@ -32,7 +29,4 @@ def test_texts_read_like_those_of_other_projects(folder: str) -> None:
     words, marks = count(paths)
     rate = 10_000 * marks.total() / words
     most = ", ".join(f"{mark} {number}" for mark, number in marks.most_common(3))
-    print(
-        f"{folder}: {rate:.0f} per 10,000 words ({most}); kopf {KOPF}, node-feature-discovery {NODE_FEATURE_DISCOVERY}"
-    )
-    assert rate <= LIMITS[folder], f"{folder}: {most}"
+    assert rate <= LIMITS[folder], f"{rate:.0f} per 10,000 words: {most}"

@@ -62,7 +62,7 @@ def files() -> Iterator[Path]:
 @cache
 def calls() -> tuple[Call, ...]:
     """Of all functions that are imported from other modules, by their full names."""
-    return tuple(call for path in files() for call in _calls(path))
+    return tuple(call for path in files() for call in _within(path, parsed(path), "", dict(_imported(parsed(path)))))
 
 
 def library_decoders() -> list[Call]:
@@ -108,12 +108,6 @@ def import_all() -> None:
 def _module(path: Path) -> str:
     source = next(ROOT / source for source in SOURCES if path.is_relative_to(ROOT / source))
     return ".".join(path.relative_to(source).with_suffix("").parts).removesuffix(".__init__")
-
-
-def _calls(path: Path) -> Iterator[Call]:
-    module = parsed(path)
-    imported = dict(_imported(module))
-    yield from _within(path, module, "", imported)
 
 
 def _within(path: Path, node: ast.AST, function: str, imported: dict[str, str]) -> Iterator[Call]:

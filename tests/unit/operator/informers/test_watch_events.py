@@ -1,20 +1,11 @@
 """What the informer makes of the events of a watch: what it stores, which nodes it notifies of, what it cannot decode."""
 
-import json
 from typing import Any
 
 import pytest
 from nodedevice_operator.kube.lists import NODES, POD_DEVICES
 
 from tests.unit.operator.informers.watched import LAST, Watched, a_line, event
-
-
-async def test_an_invalid_object_holds_up_nobody(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
-    body = {"metadata": {"name": "odd", "resourceVersion": "300"}, "spec": []}
-    odd = json.dumps({"type": "ADDED", "object": body}).encode() + b"\n"
-    await watched.watch([odd, event(301, 1)], [LAST], until=2)
-    assert "cannot decode object; skipping it" in [record.message for record in caplog.records]
-    assert watched.server.asked[1]["resourceVersion"] == "301"
 
 
 async def test_an_end_is_handled_once(watched: Watched) -> None:

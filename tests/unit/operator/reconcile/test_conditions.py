@@ -16,7 +16,6 @@ from tests.fakes.operator.operator_model import OperatorModel, node_device, sett
 
 GOOD = ResourceStatus(True, Reason.ADVERTISED)
 TAKEN = ResourceStatus(False, Reason.FOREIGN_OWNER, "kubelet", Reason.FOREIGN_OWNER)
-GONE = ResourceStatus(False, Reason.ENDPOINT_GONE)
 NODELESS = ResourceStatus(False, Reason.NODE_MISSING)
 
 
@@ -40,7 +39,6 @@ NO_NRI = ("False", "NriDisabled")
     ("record", "verdict", "agent", "ready"),
     [
         row("some broken", "True", "SomeDevicesUnhealthy", Healthy=("False", "SomeDevicesUnhealthy")),
-        row("all broken", "False", "NoHealthyDevices", Healthy=("False", "NoHealthyDevices")),
         row("a list in part", "True", "DevicesRefused", Registered=("True", "DevicesRefused")),
         row("of which none is given out", "True", "PoolIncomplete", Registered=("True", "PoolIncomplete")),
         row(
@@ -48,11 +46,8 @@ NO_NRI = ("False", "NriDisabled")
             Registered=("True", "CheckpointUnreadable"),
             Healthy=("False", "SomeDevicesUnhealthy"),
         ),
-        row("none", "False", "NoDevices", Healthy=("False", "NoDevices")),
-        row("nobody injects", "False", "RuntimeNone", Injectable=("False", "RuntimeNone")),
         row("cannot inject before blind", *NO_NRI, Injectable=NO_NRI, WatchesCurrent=("False", "WatchStale")),
         row("an agent of before the condition", "True", "Ready", WatchesCurrent=None),
-        row("not advertised", "False", "EndpointGone", verdict=GONE),
         row("a dead agent first", "False", "LeaseExpired", verdict=TAKEN, agent=expired(60), Registered=STOPPED),
         row("a Node that is not there", "False", "NodeMissing", verdict=NODELESS, agent=MISSING, Registered=None),
         row("the agent's own before ours", *STOPPED, verdict=TAKEN, Registered=STOPPED),

@@ -91,10 +91,3 @@ async def test_what_was_left_undone_is_done_once_there_is_budget(bench: Bench) -
     assert rounds < 256 / 5
     shown = {found.conditions["Ready"].observed_generation for found in bench.cluster.node_devices.values()}
     assert shown == {3}
-
-
-async def test_what_a_node_of_256_names_has_is_written_at_once(bench: Bench) -> None:
-    for second in range(2):
-        bench.cluster.writes.clear()
-        await bench.settle(*conditions(second))
-        assert len([write for write in bench.cluster.writes if write.startswith("conditions")]) == 256

@@ -71,6 +71,7 @@ def test_policy(policies: dict[str, Policy], policy: Policy) -> None:
         pytest.param(held(is_releasing=True), None, id="its pod is over"),
         pytest.param(held(is_missing=True), NOT_LISTED, id="no longer listed"),
         pytest.param(held(endpoint="Stopped"), None, id="the plugin is away"),
+        pytest.param(held(is_missing=True, endpoint="Stopped"), None, id="no longer listed, and the plugin is away"),
         pytest.param(held(is_missing=True, endpoint="Gone"), None, id="no longer listed, and the plugin is gone"),
         pytest.param(held("Healthy", not_injected=True), WITHOUT, id="without"),
         pytest.param(held(namespace=""), None, id="an agent names no namespace"),

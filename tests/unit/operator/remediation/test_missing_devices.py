@@ -64,10 +64,3 @@ def test_an_empty_first_list_after_a_restart_of_the_agent_evicts_no_pod() -> Non
     again.see(pod("p", gpu=1))
     again.plugin([])
     assert evicted_within(again, 300) == {}
-
-
-def test_a_stopped_plugin_evicts_no_pod() -> None:
-    scenario = holding("gpu-0", "gpu-1")
-    scenario.lists(["gpu-1"])
-    scenario.disconnect()
-    assert evicted_within(scenario, 600) == {}

@@ -201,10 +201,6 @@ def _forbidden(request: Request) -> Answer:
     return status(403, message)
 
 
-def _forbidden_node_devices(request: Request) -> Answer | None:
-    return _forbidden(request) if request.path.endswith("/nodedevices") else None
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_printed(name: str, run: Run, server: FakeApiServer, at_terminal: Callable[[], Terminal]) -> None:
     words = name.split("-")
@@ -215,7 +211,7 @@ def test_what_is_printed(name: str, run: Run, server: FakeApiServer, at_terminal
     if "forbidden" in words:
         server.fault = _forbidden
     if "own" in words:
-        server.fault = _forbidden_node_devices
+        server.fault = lambda request: _forbidden(request) if request.path.endswith("/nodedevices") else None
     out = at_terminal() if words[0] == "terminal" else None
     ran = run(*CASES[name])
     shown = f"{out.getvalue() if out else ran.out}--- {ran.status}\n{ran.err}"

@@ -1,25 +1,15 @@
 """Connections to an API server by TLS and through proxies, over real sockets."""
 
 import asyncio
-import ssl
 
 import pytest
 from nodedevice_common.api_connections import Broken, Connections, Request
 from nodedevice_kube.credentials import Access
 from nodedevice_kube.proxies import Proxy
-from nodedevice_kube.settings import Settings
-from nodedevice_kube.tls import new_context
 
 from tests.fakes.http_peer import OK, Peer, Received, answering, listening, received
 from tests.fakes.virtual_time import later, virtual_time
 from tests.unit.common.api_clients import CHUNKED, PATIENCE_SECONDS, asked, client, client_tls, server_tls, silent
-
-
-async def test_the_server_is_verified() -> None:
-    async with listening(answering(OK), tls=server_tls()) as server, client(server.port, "https") as connections:
-        assert await asked(connections, access=Access((), client_tls())) == b"ok"
-        with pytest.raises(Broken, match="certificate verify failed"):
-            await asked(connections, access=Access((), ssl.create_default_context()))
 
 
 async def test_with_another_certificate_all_connections_begin_anew() -> None:
@@ -53,15 +43,6 @@ async def test_a_connection_that_is_ended_during_the_handshake() -> None:
         for task in asking:
             with pytest.raises(Broken, match="handshake"):
                 await task
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            await server.ended.wait()
-
-
-async def test_a_name_that_no_certificate_can_have() -> None:
-    tls = new_context(Settings(server="https://a", origin="a test", is_insecure=True, tls_server_name="a" * 300))
-    async with listening(silent) as server, client(server.port, "https") as connections:
-        with pytest.raises(Broken):
-            await asked(connections, access=Access((), tls))
         async with asyncio.timeout(PATIENCE_SECONDS):
             await server.ended.wait()
 

@@ -38,13 +38,9 @@ def test_where_nothing_is_wrong_nothing_is_named(made: object) -> None:
     assert (explained.findings, explained.is_stopped) == ((), True)
 
 
-def _go_together(changes: list[Change]) -> bool:
-    return all(one.goes_with(other) for one, other in combinations(changes, 2))
-
-
 def _several(changes: tuple[Change, ...]) -> st.SearchStrategy[list[Change]]:
     drawn = st.lists(st.sampled_from(changes), min_size=2, max_size=3, unique_by=lambda change: change.id)
-    return drawn.filter(_go_together)
+    return drawn.filter(lambda found: all(one.goes_with(other) for one, other in combinations(found, 2)))
 
 
 _MADE = ((clusters.base, UNBOUND), (clusters.bound, BOUND))

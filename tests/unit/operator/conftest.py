@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.fakes.operator.collaborators import Clock
 from tests.unit.operator.kube.api_server import Server
 
 
@@ -19,6 +20,11 @@ def _no_authorities(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("SSL_CERT_FILE", str(empty / "none.pem"))
         patch.setenv("SSL_CERT_DIR", str(empty))
         yield
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
 
 
 @pytest.fixture

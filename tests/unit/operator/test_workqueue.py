@@ -91,13 +91,6 @@ async def test_the_earliest_delay_counts(reconciles: Reconciles, queue: WorkQueu
     queue.enqueue_after("a", 1000)
     await reconciles.until(1)
 
-    async def again_at_once(_: str) -> float | None:
-        return 0.0 if len(reconciles.seen) < 4 else None
-
-    reconciles.answer = again_at_once
-    queue.enqueue("a")
-    await reconciles.until(4)
-
 
 async def test_few_deferred_nodes_are_reconciled_beside_urgent_ones(reconciles: Reconciles) -> None:
     queue = WorkQueue(Metrics())

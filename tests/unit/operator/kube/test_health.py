@@ -30,11 +30,6 @@ BUSY = Unavailable("POST", "events", "slow down", 429, retry_after_seconds=1.0)
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
 def health(clock: Clock) -> ApiHealth:
     return ApiHealth("https://api", clock)
 

@@ -15,11 +15,6 @@ from tests.unit.operator.objects.records import held
 from tests.unit.operator.reconcile.bench import Bench, with_pod
 
 
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
 def test_a_turn_is_over_when_the_budget_is_or_something_else_is_due(clock: Clock) -> None:
     budget, is_due = Budget(clock), [False]
     turn = Turn(budget, lambda: is_due[0])

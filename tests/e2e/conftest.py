@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -62,13 +61,12 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.fixture(scope="module")
 def stack() -> Iterator[Stack]:
-    folder = Path(tempfile.mkdtemp(prefix="nd-e2e-"))
-    try:
-        with Stack.start(folder) as running:
-            running.wait_for("all is advertised", lambda: (gpus(running, NODE_A), gpus(running, NODE_B)) == (4, 2))
-            yield running
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with (
+        tempfile.TemporaryDirectory(prefix="nd-e2e-", ignore_cleanup_errors=True) as folder,
+        Stack.start(Path(folder)) as running,
+    ):
+        running.wait_for("all is advertised", lambda: (_gpus(running, NODE_A), _gpus(running, NODE_B)) == (4, 2))
+        yield running
 
 
 @pytest.fixture
@@ -83,7 +81,7 @@ def own_temp(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder.rmdir()
 
 
-def gpus(stack: Stack, node_name: str) -> int:
+def _gpus(stack: Stack, node_name: str) -> int:
     """How many GPUs the Node offers; -1: the name is not there."""
     node = json.loads(stack.control_plane.kubectl("get", "node", node_name, "-o", "json"))
     return int(node["status"]["capacity"].get(GPU, -1))

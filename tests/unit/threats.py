@@ -243,7 +243,8 @@ TESTS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "tests/integration/operator/pods/test_refused_allocations.py::test_an_allocation_of_a_pod_on_another_node_is_refused",
         ),
         "end the operator, or delay other nodes": (
-            "tests/robustness/chaos/test_mad_token.py::test_a_token_gone_mad_costs_the_others_nothing",
+            "tests/robustness/chaos/test_all_mad.py::test_all_gone_mad_at_once_cost_no_container_and_no_capacity",
+            "tests/integration/operator/test_memory.py::test_objects_as_big_as_the_api_server_takes_cost_little",
             "tests/unit/operator/reconcile/test_flooding_node.py::test_changes_without_end_cost_a_bound",
             "tests/unit/operator/test_workqueue.py::TestHeavyNodes::test_one_that_changes_without_end_is_reconciled_as_often_as_it_can_pay_for",
         ),

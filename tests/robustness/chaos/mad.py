@@ -74,19 +74,8 @@ class Mad:
         return ""
 
 
-def invented(number: int) -> str:
+def _invented(number: int) -> str:
     return f"mad.example.com/r{number:04}"
-
-
-def make(client: Client, node: str, uid: str, number: int) -> None:
-    """Make a NodeDevice of an invented name, without a status."""
-    body = agent_objects.node_device(node, invented(number), uid)
-    client.apply(NodeDevice.from_dict(body), field_manager=names.AGENT_FIELD_MANAGER, force=True)
-
-
-def large(number: int) -> dict[str, Any]:
-    """A status that is as large as it may be, in one of two ways."""
-    return (many_short_ids, many_broken_devices)[number % 2]()
 
 
 def token(client: Client, node: str, uid: str, other: str) -> Mad:
@@ -96,9 +85,12 @@ def token(client: Client, node: str, uid: str, other: str) -> Mad:
 
     def write(number: int) -> None:
         if number < _NAMES:
-            make(client, node, uid, number)
-        status = large(number // _BIG) if number % _BIG == 0 else many_words(number)
-        apply_status(client, node_device_name(node, invented(number % _NAMES)), status)
+            body = agent_objects.node_device(node, _invented(number), uid)
+            client.apply(NodeDevice.from_dict(body), field_manager=names.AGENT_FIELD_MANAGER, force=True)
+        # as large as may be, in one of two ways
+        large = (many_short_ids, many_broken_devices)[number // _BIG % 2]
+        status = large() if number % _BIG == 0 else many_words(number)
+        apply_status(client, node_device_name(node, _invented(number % _NAMES)), status)
 
     def read(number: int) -> None:
         for _ in client.list(NodeDevice):
@@ -108,7 +100,7 @@ def token(client: Client, node: str, uid: str, other: str) -> Mad:
 
     def end(number: int) -> None:
         # one that was written
-        client.delete(NodeDevice, node_device_name(node, invented(number // 8 * 8 % _NAMES)))
+        client.delete(NodeDevice, node_device_name(node, _invented(number // 8 * 8 % _NAMES)))
 
     def intrude(number: int) -> None:
         apply_status(client, node_device_name(other, "chaos.example.com/gpu"), {"total": 0, "conditions": []})

@@ -328,12 +328,12 @@ def status_of(cluster: Cluster, node: str) -> dict[str, Any]:
     return dict(found.status or {})
 
 
-def are_served(cluster: Cluster, condition: str) -> bool:
-    """Whether each of both nodes has all devices, and says so by that condition."""
+def are_served(cluster: Cluster) -> bool:
+    """Whether each of both nodes has all devices, and says so."""
     for name in (NODE_A, NODE_B):
         node: Any = cluster.client.get(Node, name)
         conditions = {each["type"]: each["status"] for each in status_of(cluster, name).get("conditions", [])}
-        if node.status.capacity.get(RESOURCE) != str(DEVICES) or conditions.get(condition) != "True":
+        if node.status.capacity.get(RESOURCE) != str(DEVICES) or conditions.get(Condition.ADVERTISED) != "True":
             return False
     return True
 

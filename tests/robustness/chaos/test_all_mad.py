@@ -19,7 +19,6 @@ from typing import Any, Self
 import pytest
 import yaml
 from nodedevice_agent.nri.ttrpc import CallFailed
-from nodedevice_api.names import Condition
 from nodedevice_api.upstream.nri.v1alpha1 import api_pb2
 
 from hack.bench.operator.counts import peak_rss_mib
@@ -175,7 +174,7 @@ def test_all_gone_mad_at_once_cost_no_container_and_no_capacity(site: Site) -> N
         site.speed_up()
         began = time.monotonic()
         cluster.kubectl("delete", "nodedeviceconfig", "mad", "--wait=false", check=False)
-        site.stack.wait_for("both nodes are right", lambda: are_served(cluster, Condition.ADVERTISED), _CALM_SECONDS)
+        site.stack.wait_for("both nodes are right", lambda: are_served(cluster), _CALM_SECONDS)
         print("", *parties, sep="\n")
         print(f"{len(seconds)} containers: p50 {1000 * statistics.median(seconds):.0f} ms, most {max(seconds):.2f} s")
         print(f"right {time.monotonic() - began:.1f} s after the end; {witness.seen} Nodes seen")

@@ -11,7 +11,6 @@ from typing import Final
 import pytest
 
 from tests.cluster.local.stack import GPU, NODE_A, Stack
-from tests.cluster.processes.processes import Process, reserved_ports
 from tests.cluster.shell import shell_environment
 from tests.e2e.pages import ROOT, applied_by, commands_of, done, typed
 
@@ -41,7 +40,7 @@ _NOT_HERE: Final = (
     *("kubectl rollout ", "nodedevice-operator cleanup", "kubectl nodedevice check", "kubectl nodedevice discover "),
     # kind and containerd belong to other machines than this one
     *("kind ", "containerd "),
-    # tests/e2e/machine types what the page has about agents outside of pods, and so does a test below
+    # tests/e2e/machine and tests/e2e/real_node type what the page has about agents outside of pods
     *("python3 -m venv ", "/opt/nodedevice/", "umask ", "kubectl config ", "systemd-tmpfiles ", "systemctl "),
     # of OpenShift
     "oc ",
@@ -109,34 +108,6 @@ def test_images_get_the_names_that_the_chart_asks_for(stack: Stack, tmp_path: Pa
     [version] = re.findall(r"^appVersion: (\S+)$", chart, re.MULTILINE)
     for program, folder in (("nodedevice-operator", "operator"), ("nodedevice-agent", "node-agent")):
         assert f"build --quiet -f {folder}/Dockerfile -t {program}:{version} ." in built
-
-
-def test_an_agent_outside_of_a_pod(stack: Stack, tmp_path: Path) -> None:
-    """With the account that the page makes, on another Node, until the Lease is renewed."""
-    page = (ROOT / "docs/install.md").read_text("utf-8")
-    [block] = re.findall(r"^```sh\n(umask 077\n.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    stack.control_plane.add_node("node-c")
-    account = block.replace("node-a", "node-c").replace("/etc/nodedevice/", f"{tmp_path}/")
-    asked = "kubectl auth whoami --kubeconfig agent.kubeconfig"
-    # `exec`, so that the agent is the process that is ended
-    script = f"{account}{asked}\nexec nodedevice-agent run --kubeconfig agent.kubeconfig --node-name node-c"
-    with reserved_ports(1) as [port]:
-        environment = _environment(stack) | {
-            "NODEDEVICE_STATE_DIR": str(tmp_path / "state"),
-            "NODEDEVICE_PLUGIN_DIR": str(stack.agents[NODE_A].folder / "outside"),
-            "NODEDEVICE_HTTP_ADDRESS": f"127.0.0.1:{port}",
-        }
-        words = ["/usr/bin/env", "-C", str(tmp_path), *(f"{key}={value}" for key, value in environment.items())]
-        agent = Process("agent of node-c", [*words, "bash", "-euo", "pipefail", "-c", script], tmp_path / "log")
-        agent.start()
-        try:
-            lease = ("get", "lease", "node-c", "-n", "nodedevice-agents", "--ignore-not-found", "-o", "name")
-            agent.wait_ready(lambda: bool(stack.control_plane.kubectl(*lease)), 60.0)
-        finally:
-            agent.kill()
-            stack.control_plane.remove_node("node-c")
-    # what `kubectl auth whoami` printed before the agent began
-    assert re.search(r"authentication.kubernetes.io/node-name.*node-c", (tmp_path / "log").read_text())
 
 
 def _environment(stack: Stack, first: Sequence[Path] = ()) -> dict[str, str]:

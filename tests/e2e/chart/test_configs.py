@@ -4,20 +4,14 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-import pytest
-
 from tests.cluster.chart import SYSTEM_NAMESPACE
 from tests.cluster.observe import Observer, Seen, capacity
 from tests.e2e.chart.cluster import NODE, ChartCluster
-from tests.e2e.chart.workloads import GPU, Json, config, simulated, user
+from tests.e2e.chart.workloads import GPU, config, simulated, user
 from tests.e2e.real_node.device_plugins import device_files
 
 FILES = "e2e.example.com/file"
 OF_NODE = {"kubernetes.io/hostname": NODE}
-
-
-def files(name: str, group: Json) -> Json:
-    return config(name, {"generic": [{"resourceName": FILES, "groups": [group]}]}, nodeSelector=OF_NODE)
 
 
 def has_capacity(count: int, seen: Seen) -> bool:
@@ -39,11 +33,12 @@ def test_devices_come_and_go_without_a_restart(cluster: ChartCluster, progress: 
     (held,) = cluster.node_device(GPU)["status"]["allocations"]
 
     file = device_files()[0]
-    cluster.apply(files("files", {"paths": [{"path": file.path}]}))
+    generic = [{"resourceName": FILES, "groups": [{"paths": [{"path": file.path}]}]}]
+    cluster.apply(config("files", {"generic": generic}, nodeSelector=OF_NODE))
     cluster.wait_capacity(FILES, 1)
     cluster.run(user("opens", {FILES: 1}, "-open", file.path))
     assert cluster.report_of("opens")["opened"][file.path]["read"] == "ok"
-    cluster.wait(lambda: _condition(cluster, "files", "Accepted") == ("True", "Taken"), "the configuration was taken")
+    cluster.wait(lambda: _accepted(cluster, "files") == ("True", "Taken"), "the configuration was taken")
 
     cluster.control_plane.kubectl("delete", "nodedeviceconfigs", "gpus", "files")
     # what a pod holds counts until it ends
@@ -54,31 +49,7 @@ def test_devices_come_and_go_without_a_restart(cluster: ChartCluster, progress: 
     assert cluster.containers(SYSTEM_NAMESPACE) == ours, "something was restarted"
 
 
-NULL = {"path": "/dev/null"}
-SHADOW = "/etc/shadow"
-
-
-@pytest.mark.parametrize(
-    "group",
-    [
-        pytest.param({"paths": [NULL], "mounts": [{"hostPath": SHADOW}]}, id="mount"),
-        pytest.param({"paths": [{"path": SHADOW}], "allowFiles": True}, id="path"),
-    ],
-)
-def test_files_of_the_host_are_refused(cluster: ChartCluster, group: Json) -> None:
-    """With the sentence that says what to set, in the status."""
-    cluster.release.install(cluster.values())
-    cluster.apply(files("steals", group))
-    cluster.wait(lambda: _condition(cluster, "steals", "Accepted") == ("False", "Refused"), "it is refused")
-    (message,) = (c["message"] for c in _conditions(cluster, "steals") if c["type"] == "Accepted")
-    for part in (SHADOW, "allowedHostPaths"):
-        assert part in message
-    assert FILES not in cluster.capacity()
-
-
-def _conditions(cluster: ChartCluster, name: str) -> list[Json]:
-    return list(cluster.get("nodedeviceconfig", name).get("status", {}).get("conditions", []))
-
-
-def _condition(cluster: ChartCluster, name: str, kind: str) -> tuple[str, str] | None:
-    return next(((c["status"], c["reason"]) for c in _conditions(cluster, name) if c["type"] == kind), None)
+def _accepted(cluster: ChartCluster, name: str) -> tuple[str, str] | None:
+    """Status and reason of that condition."""
+    conditions = cluster.get("nodedeviceconfig", name).get("status", {}).get("conditions", [])
+    return next(((c["status"], c["reason"]) for c in conditions if c["type"] == "Accepted"), None)

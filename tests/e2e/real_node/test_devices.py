@@ -5,11 +5,14 @@ A device is free when the container that had it has ended, not when the API has 
 
 import os
 import signal
+from collections.abc import Mapping
 
 import pytest
 
+from tests.cluster.build.binaries import find
 from tests.e2e.real_node.node_under_test import NRI, NodeUnderTest
 from tests.e2e.real_node.pods import Seen, container, pod
+from tests.fakes.third_party import sample_plugin
 
 
 @pytest.mark.kubelet("scenario 27")
@@ -131,16 +134,6 @@ def test_annotations_of_the_plugin(nri_node: NodeUnderTest) -> None:
     nri_node.delete("annotated")
 
 
-@pytest.mark.parametrize("count", [1, 3])
-def test_devices_are_free_again(any_node: NodeUnderTest, count: int) -> None:
-    """As often as there are devices, and once more: an end sets free."""
-    rw = any_node.kinds["rw"]
-    for _ in range(2):
-        any_node.run(pod("next", [container("main", {rw.resource: count})]))
-        assert not any_node.seen("next").shared
-        any_node.delete("next")
-
-
 def _numbers(of: NodeUnderTest) -> list[str]:
     """Of every plugin's devices."""
     return [file.number for kind in of.kinds.values() for file in kind.files.values()]
@@ -179,3 +172,28 @@ def test_what_is_being_given_back_is_not_advertised(nri_node: NodeUnderTest) -> 
     assert releasing, "nothing was ever shown as releasing"
     assert all(status["releasing"] == 2 and status["available"] == 1 for status in releasing)
     nri_node.wait_allocatable(rw.resource, 3)
+
+
+# What a DaemonSet does with a hostPath: the agent's directory, at the path that the plugin insists on.
+_SCRIPT = 'mount --bind "$1" /var/lib/kubelet/device-plugins; shift; exec /usr/bin/env "$@"'
+
+
+@pytest.mark.parametrize("settings", [{}, {"CDI_ENABLED": "1"}], ids=["plain", "by CDI"])
+def test_upstreams_sample_plugin_beside_the_kubelet(our_node: NodeUnderTest, settings: Mapping[str, str]) -> None:
+    """Only its directory is the agent's instead of the kubelet's."""
+    program = find(["sample-device-plugin"])["sample-device-plugin"]
+    environment = [f"{name}={value}" for name, value in settings.items()]
+    script = ["/bin/sh", "-e", "-c", _SCRIPT, "sh", our_node.plugin_dir, *environment, str(program)]
+    plugin = our_node.node.process("sample-device-plugin", ["/usr/bin/unshare", "--mount", *script])
+    plugin.start()
+    try:
+        our_node.wait_allocatable(sample_plugin.RESOURCE, len(sample_plugin.DEVICES))
+        our_node.run(pod("sample", [container("main", {sample_plugin.RESOURCE: 1})]))
+        seen = our_node.seen("sample")
+        got = [path for path in (*seen.nodes, *seen.mounts) if path.rpartition("/")[2] in sample_plugin.DEVICES]
+        assert got, "nothing of the plugin's is in the container"
+        our_node.delete("sample")
+    finally:
+        plugin.kill()
+        # a pod that is placed before the Node has heard of it would be refused for good where the kubelet allocates
+        our_node.wait_allocatable(sample_plugin.RESOURCE, 0)

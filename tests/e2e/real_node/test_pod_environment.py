@@ -15,7 +15,7 @@ from tests.e2e.real_node.gpus import Gpus, gpus
 from tests.e2e.real_node.node_under_test import NRI, NodeUnderTest
 from tests.e2e.real_node.pods import Json, container, pod
 
-GPU, UNITS, OTHER_UNITS = "nvidia.com/gpu", "aliyun.com/gpu-mem", "example.com/gpu-mem"
+GPU = "nvidia.com/gpu"
 VISIBLE = "NVIDIA_VISIBLE_DEVICES"
 # the table's names, and variables that stay the pod's
 OVERRULED = [name.replace("_n", "_0").replace("*", "CONFIG") for name, _ in TABLE]
@@ -121,21 +121,6 @@ def test_with_a_kubelet_the_pods_own_counts(kubelet_node: NodeUnderTest, tmp_pat
         said = "override its allocation"
         kubelet_node.until(lambda: said in _injectable(kubelet_node), "the NodeDevice says so")
         kubelet_node.delete("p")
-
-
-def test_two_resources_of_gpus_in_one_container(nri_node: NodeUnderTest, tmp_path: Path) -> None:
-    sharing = [
-        {"indexes": [0], "memory": {"resourceName": UNITS}},
-        {"indexes": [1], "memory": {"resourceName": OTHER_UNITS}},
-    ]
-    with gpus(nri_node, tmp_path, sharing=sharing) as found:
-        for name in (UNITS, OTHER_UNITS):
-            nri_node.wait_allocatable(name, 13)
-        nri_node.run(pod("both", [container("main", {OTHER_UNITS: 2, UNITS: 5})]))
-        env = nri_node.seen("both", "main").env
-        assert env[VISIBLE] == ",".join(sorted(found.uuids))
-        assert [env[f"CUDA_DEVICE_MEMORY_LIMIT_{number}"] for number in (0, 1)] == ["5120m", "2048m"]
-        nri_node.delete("both")
 
 
 def test_auto_uses_the_nodes_specification(our_node: NodeUnderTest, tmp_path: Path) -> None:

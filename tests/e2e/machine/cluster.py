@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any, Self
 
 from docs.tried_nodes import TriedNode
@@ -21,6 +22,7 @@ from tests.cluster.build.product_images import ProductImage, product_images
 from tests.cluster.control_plane.control_plane import ControlPlane
 from tests.cluster.control_plane.layout import api_address
 from tests.cluster.node.in_cluster_api import relayed
+from tests.cluster.processes.processes import removed_at_the_end
 from tests.e2e.chart.cluster import NODE, InstalledCluster, Json
 from tests.e2e.recording import described
 
@@ -263,6 +265,15 @@ class MachineCluster(InstalledCluster):
         """Until that was written to the serial port, from now on."""
         self.heard(serial)
         self.wait(lambda: text in self.heard(serial), f"serial port {serial} hears {text}", every_seconds=0.2)
+
+
+@contextmanager
+def machine_cluster(progress: Callable[[str], None], **more: Any) -> Iterator[MachineCluster]:
+    """In a folder of its own. more: as of MachineCluster.start."""
+    # for what holds sockets: a socket's path has a hundred characters at most
+    folder = Path(mkdtemp(prefix="nd-"))
+    with removed_at_the_end(folder), MachineCluster.start(folder, progress, **more) as cluster:
+        yield cluster
 
 
 def serial_ports() -> Json:

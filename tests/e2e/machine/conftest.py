@@ -2,14 +2,12 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from tempfile import mkdtemp
 
 import pytest
 
 from hack.machine import network, packages
 from hack.machine.node import MachineOptions
 from tests.cluster.build import product_images
-from tests.cluster.processes.processes import removed_at_the_end
 from tests.e2e.chart.cluster import Json
 from tests.e2e.machine.cluster import (
     FUSE,
@@ -18,6 +16,7 @@ from tests.e2e.machine.cluster import (
     MachineCluster,
     device,
     files,
+    machine_cluster,
     selected_ports,
     serial_ports,
 )
@@ -41,11 +40,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="package")
 def installed_machine(progress: Callable[[str], None]) -> Iterator[MachineCluster]:
-    folder = Path(mkdtemp(prefix="nd-"))
-    with (
-        removed_at_the_end(folder),
-        MachineCluster.start(folder, progress, MachineOptions(shutdown_seconds=20)) as cluster,
-    ):
+    with machine_cluster(progress, options=MachineOptions(shutdown_seconds=20)) as cluster:
         try:
             cluster.install(*offered(serial_ports()))
             progress("the chart is installed")

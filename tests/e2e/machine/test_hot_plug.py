@@ -4,8 +4,6 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from nodedevice_api.names import Condition
-
 from tests.e2e.chart.workloads import user
 from tests.e2e.machine.cluster import HOT_PLUGGED, SERIAL, HotPlugged, MachineCluster, talker
 
@@ -54,15 +52,6 @@ def test_other_kinds_come_and_go(cluster: MachineCluster, progress: Callable[[st
         cluster.wait(partial(_is_unhealthy, cluster, kind, []), f"{held} is healthy again")
         assert cluster.devices_of(kind.driver, kind.resource) == held
         cluster.machine.remove(kind.driver)
-
-
-def test_a_free_port_that_is_pulled_out_leaves_the_node(cluster: MachineCluster) -> None:
-    cluster.plug("BBB", "1")
-    cluster.wait_capacity(SERIAL, 1)
-    cluster.unplug("BBB")
-    cluster.wait(lambda: not cluster.capacity().get(SERIAL), "the Node shows none")
-    conditions = {c["type"]: c["status"] for c in cluster.node_device(SERIAL)["status"]["conditions"]}
-    assert conditions[Condition.REGISTERED] == "True"
 
 
 def _is_unhealthy(cluster: MachineCluster, kind: HotPlugged, devices: list[str]) -> bool:

@@ -11,17 +11,15 @@ from base64 import b64decode
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from tempfile import mkdtemp
 
 import pytest
 from nodedevice_api.names import Reason
 
 from hack.machine.node import MachineOptions
-from tests.cluster.processes.processes import removed_at_the_end
 from tests.conformance.kernel_sysfs import COPY, KINDS, RealHost, differences
 from tests.e2e.chart.cluster import Json
 from tests.e2e.chart.workloads import user
-from tests.e2e.machine.cluster import BY_ID, FUSE, SERIAL, MachineCluster, device, files, serial_ports
+from tests.e2e.machine.cluster import BY_ID, FUSE, SERIAL, MachineCluster, device, files, machine_cluster, serial_ports
 from tests.e2e.machine.observed import opened, wait_event
 from tests.e2e.recording import RanOn
 from tests.fakes.sysfs import FakeSysfs
@@ -65,12 +63,8 @@ _RESOURCES = (serial_ports(), device("fuse-r", FUSE, "r"), _GROUPS, files(RENDER
 @pytest.fixture(scope="module")
 def cluster(progress: Callable[[str], None]) -> Iterator[MachineCluster]:
     """Three ports of node 0, of which a pod holds one, and two of node 1."""
-    folder = Path(mkdtemp(prefix="nd-"))
     options = MachineOptions(numa=True, iommu=True)
-    with (
-        removed_at_the_end(folder),
-        MachineCluster.start(folder, progress, options, number=1, kernel_suite=_KERNEL_SUITE) as cluster,
-    ):
+    with machine_cluster(progress, options=options, number=1, kernel_suite=_KERNEL_SUITE) as cluster:
         cluster.install(*_RESOURCES, topologyPolicy=_SINGLE)
         for at in (1, 2, 3):
             cluster.plug(f"NEAR{at}", str(at), "xhci0.0")

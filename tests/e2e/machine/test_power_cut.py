@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from tempfile import mkdtemp
 
 import pytest
 from nodedevice_agent.checkpoint import files as checkpoint_file
@@ -15,10 +14,9 @@ from nodedevice_api.names import API_VERSION, NODE_DEVICE_CONFIG
 from hack.machine.node import MachineOptions
 from hack.machine.packages import run
 from hack.machine.write_log import flushes, replay
-from tests.cluster.processes.processes import removed_at_the_end
 from tests.e2e.chart.cluster import NODE
 from tests.e2e.chart.workloads import user
-from tests.e2e.machine.cluster import MachineCluster
+from tests.e2e.machine.cluster import MachineCluster, machine_cluster
 from tests.e2e.recording import RanOn
 
 GPU = "example.com/gpu"
@@ -41,9 +39,7 @@ Held = dict[str, tuple[str, ...]]
 
 @pytest.fixture
 def cluster(progress: Callable[[str], None]) -> Iterator[MachineCluster]:
-    folder = Path(mkdtemp(prefix="nd-"))
-    options = MachineOptions(write_log=True)
-    with removed_at_the_end(folder), MachineCluster.start(folder, progress, options, number=2) as cluster:
+    with machine_cluster(progress, options=MachineOptions(write_log=True), number=2) as cluster:
         yield cluster
 
 

@@ -3,8 +3,6 @@
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
-from tempfile import mkdtemp
 
 import pytest
 from nodedevice_api.names import OPERATOR_LEASE, Condition, Reason
@@ -13,9 +11,18 @@ from hack.machine import network
 from tests.cluster.api import Lease
 from tests.cluster.chart import SYSTEM_NAMESPACE
 from tests.cluster.observe import Observer, capacity
-from tests.cluster.processes.processes import removed_at_the_end
 from tests.e2e.chart.cluster import NODE, OPERATOR
-from tests.e2e.machine.cluster import FUSE, SECOND_NODE, SERIAL, MachineCluster, device, serial_ports, talker, talkers
+from tests.e2e.machine.cluster import (
+    FUSE,
+    SECOND_NODE,
+    SERIAL,
+    MachineCluster,
+    device,
+    machine_cluster,
+    serial_ports,
+    talker,
+    talkers,
+)
 from tests.e2e.machine.conftest import LOGS
 from tests.e2e.machine.observed import condition
 from tests.e2e.recording import RanOn
@@ -29,8 +36,7 @@ GRACE_SECONDS = 20
 
 @pytest.fixture(scope="module")
 def two_machines(progress: Callable[[str], None]) -> Iterator[MachineCluster]:
-    folder = Path(mkdtemp(prefix="nd-"))
-    with removed_at_the_end(folder), MachineCluster.start(folder, progress, number=1, names=BOTH) as cluster:
+    with machine_cluster(progress, number=1, names=BOTH) as cluster:
         try:
             operator = {"replicas": 2, "config": {"agentGraceSeconds": GRACE_SECONDS}}
             cluster.install(serial_ports(), device("fuse", FUSE, "rw"), operator=operator)

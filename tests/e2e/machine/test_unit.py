@@ -10,7 +10,6 @@ import shutil
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from tempfile import mkdtemp
 
 import pytest
 import yaml
@@ -21,9 +20,8 @@ from hack.machine.wheels import agent_wheels
 from hack.release import distributions
 from tests.cluster.build.binaries import find
 from tests.cluster.control_plane.layout import api_address
-from tests.cluster.processes.processes import removed_at_the_end
 from tests.e2e.chart.cluster import NODE
-from tests.e2e.machine.cluster import SERIAL, MachineCluster, serial_ports, talker
+from tests.e2e.machine.cluster import SERIAL, MachineCluster, machine_cluster, serial_ports, talker
 from tests.e2e.pages import ROOT, commands_of, typed
 from tests.hack.release.committed import committed_copy
 
@@ -62,8 +60,7 @@ def disk(tmp_path_factory: pytest.TempPathFactory, progress: Callable[[str], Non
 @pytest.fixture
 def cluster(progress: Callable[[str], None]) -> Iterator[MachineCluster]:
     """The chart without agents, as the page has it."""
-    folder = Path(mkdtemp(prefix="nd-"))
-    with removed_at_the_end(folder), MachineCluster.start(folder, progress, number=_CLUSTER) as cluster:
+    with machine_cluster(progress, number=_CLUSTER) as cluster:
         cluster.release.install(cluster.values(agents={"enabled": False}, operator={"replicas": 1}))
         yield cluster
 

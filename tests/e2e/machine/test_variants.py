@@ -5,15 +5,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from pathlib import Path
-from tempfile import mkdtemp
 
 import pytest
 
 from hack.machine.node import MachineOptions
-from tests.cluster.processes.processes import removed_at_the_end
 from tests.e2e.chart.workloads import user
-from tests.e2e.machine.cluster import FUSE, SERIAL, MachineCluster, device, serial_ports, talker
+from tests.e2e.machine.cluster import FUSE, SERIAL, MachineCluster, device, machine_cluster, serial_ports, talker
 from tests.e2e.recording import RanOn
 
 _OK = "ok"
@@ -37,11 +34,7 @@ VARIANTS = (
 def test_devices_reach_their_containers_and_no_other(
     variant: Variant, progress: Callable[[str], None], ran_on: RanOn
 ) -> None:
-    folder = Path(mkdtemp(prefix="nd-"))
-    with (
-        removed_at_the_end(folder),
-        MachineCluster.start(folder, progress, variant.options, number=1) as cluster,
-    ):
+    with machine_cluster(progress, options=variant.options, number=1) as cluster:
         cluster.install(serial_ports(), device("fuse-r", FUSE, "r"), delivery=variant.delivery)
         cluster.plug("AAA", "1")
         cluster.wait_capacity(SERIAL, 1)

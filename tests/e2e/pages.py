@@ -7,7 +7,9 @@ import sys
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+import yaml
 
 ROOT: Final = Path(__file__).parents[2]
 _PROGRAM: Final = (
@@ -33,6 +35,22 @@ def applied_by(page: str) -> list[str]:
     blocks = [textwrap.dedent(block["text"]) for block in _YAML.finditer(page)]
     ours = [block for block in blocks if block.startswith("apiVersion: nodedevice.io/")]
     return found + [f"kubectl apply -f - <<'EOF'\n{block}EOF" for block in ours]
+
+
+def commands_of_install(title: str) -> list[str]:
+    """Those in blocks of that section of docs/install.md."""
+    return commands_of(_of_install(title), in_sentences=False)
+
+
+def agent_yaml() -> dict[str, Any]:
+    """The settings that docs/install.md has an agent outside of pods begin with."""
+    [_, text] = _of_install("The agent's account").split("```yaml\n")
+    return dict(yaml.safe_load(text.partition("```")[0]))
+
+
+def _of_install(title: str) -> str:
+    page = (ROOT / "docs/install.md").read_text("utf-8")
+    return re.split(r"\n##+ ", page.partition(f"\n### {title}\n")[2])[0]
 
 
 def typed(

@@ -11,6 +11,7 @@ from tests.cluster.build.cache import cache_folder
 from tests.cluster.build.images import TEST_IMAGE
 from tests.cluster.chart import SYSTEM_NAMESPACE
 from tests.cluster.node import containerd
+from tests.cluster.shell import shell_environment
 from tests.e2e.chart.cluster import AGENT, ChartCluster
 from tests.e2e.pages import ROOT, commands_of, done
 
@@ -23,14 +24,8 @@ _IMAGE = "busybox:1"
 
 @pytest.fixture
 def environment(cluster: ChartCluster, tmp_path: Path) -> dict[str, str]:
-    found = find(["helm", "kubectl", "ctr"])
-    folders = [*(str(program.parent) for program in found.values()), os.environ["PATH"]]
-    kubeconfig = str(cluster.control_plane.admin_kubeconfig)
-    return {
-        **os.environ,
-        "PATH": os.pathsep.join(folders),
-        "KUBECONFIG": kubeconfig,
-        "HOME": str(tmp_path),
+    programs = [program.parent for program in find(["helm", "ctr"]).values()]
+    return shell_environment(cluster.control_plane.admin_kubeconfig, tmp_path, programs) | {
         "XDG_CACHE_HOME": str(cache_folder().parent),
         # of a node that is a machine of its own within this one
         "CONTAINERD": str(cluster.node.outside(containerd.SOCKET)),

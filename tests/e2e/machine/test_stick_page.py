@@ -3,7 +3,6 @@
 Not typed is what installs k3s and the chart.
 """
 
-import os
 import re
 import socket
 import time
@@ -16,8 +15,8 @@ import pytest
 from qemu.qmp.error import QMPError
 
 from hack.machine.virtual_machine import serial_properties
-from tests.cluster.build.binaries import find
 from tests.cluster.build.images import TEST_IMAGE
+from tests.cluster.shell import shell_environment
 from tests.e2e.machine.cluster import MachineCluster
 from tests.e2e.machine.observed import NOT_THERE
 from tests.e2e.pages import ROOT, commands_of, typed
@@ -149,15 +148,7 @@ def _pod() -> str:
 
 
 def _type(cluster: MachineCluster, command: str, *, check: bool = True) -> str:
-    folder = str(find(["kubectl"])["kubectl"].parent)
-    kubeconfig = str(cluster.control_plane.admin_kubeconfig)
-    home = str(cluster.control_plane.folder)
-    environment = {
-        **os.environ,
-        "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}",
-        "KUBECONFIG": kubeconfig,
-        "HOME": home,
-    }
+    environment = shell_environment(cluster.control_plane.admin_kubeconfig, cluster.control_plane.folder)
     done = typed(command, environment, timeout_seconds=300)
     assert done.returncode == 0 or not check, f"{command}\n{done.stdout}{done.stderr}"
     return done.stdout

@@ -22,10 +22,9 @@ from tests.cluster.build.binaries import find
 from tests.cluster.control_plane.layout import api_address
 from tests.e2e.chart.cluster import NODE
 from tests.e2e.machine.cluster import SERIAL, MachineCluster, machine_cluster, serial_ports, talker
-from tests.e2e.pages import ROOT, commands_of, typed
+from tests.e2e.pages import agent_yaml, commands_of_install, done
 from tests.hack.release.committed import committed_copy
 
-_PAGE = (ROOT / "docs/install.md").read_text()
 _UNIT = "nodedevice-agent.service"
 _CLUSTER = 1
 _RELEASED, _NEWER = "0.1.0", "0.1.1"
@@ -123,17 +122,8 @@ def _plug_in(cluster: MachineCluster, disk: Path) -> None:
 
 def _type(cluster: MachineCluster, title: str, release: str) -> list[str]:
     """Type a section's commands in the machine, where `dist/` is that release's; what each printed."""
-    return [
-        cluster.machine.run(f"set -eu; cd {_AT}/{release}; {command}", _PIP_SECONDS) for command in _commands(title)
-    ]
-
-
-def _commands(title: str) -> list[str]:
-    return commands_of(_section(title), in_sentences=False)
-
-
-def _section(title: str) -> str:
-    return re.split(r"\n##+ ", _PAGE.partition(f"\n### {title}\n")[2])[0]
+    shell = f"set -eu; cd {_AT}/{release}"
+    return [cluster.machine.run(f"{shell}; {command}", _PIP_SECONDS) for command in commands_of_install(title)]
 
 
 def _configure(cluster: MachineCluster, folder: Path) -> None:
@@ -144,13 +134,10 @@ def _configure(cluster: MachineCluster, folder: Path) -> None:
     admin.write_text(plane.admin_kubeconfig.read_text().replace(plane.url, f"https://{address}:443"))
     programs = find(["kubectl"])["kubectl"].parent
     environment = {"KUBECONFIG": str(admin), "HOME": str(folder), "PATH": f"{programs}:/usr/bin:/bin"}
-    for command in _commands("The agent's account"):
+    for command in commands_of_install("The agent's account"):
         command = re.sub(r"(?<= )agent\.(?=token$|kubeconfig\b)", f"{folder}/agent.", command.replace("node-a", NODE))
-        done = typed(command, environment)
-        assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
-    [_, text] = _section("The agent's account").split("```yaml\n")
-    settings = yaml.safe_load(text.partition("```")[0])
-    settings |= {"nodeName": NODE, "plugins": {"generic": [serial_ports()]}}
+        done(command, environment)
+    settings = agent_yaml() | {"nodeName": NODE, "plugins": {"generic": [serial_ports()]}}
     (folder / "agent.yaml").write_text(yaml.safe_dump(settings))
     for name in ("agent.token", "agent.kubeconfig", "agent.yaml"):
         content = base64.b64encode((folder / name).read_bytes()).decode()

@@ -4,7 +4,6 @@ The node of these tests has no systemd: the program of its unit is started as sy
 """
 
 import os
-import re
 import shlex
 from collections.abc import Callable, Iterator
 from configparser import RawConfigParser
@@ -17,11 +16,10 @@ from hack.release import distributions
 from tests.cluster.build.binaries import find
 from tests.cluster.node.machine import MachineProcess
 from tests.cluster.processes.processes import reserved_ports
-from tests.e2e.pages import ROOT, commands_of, done
+from tests.e2e.pages import ROOT, agent_yaml, commands_of_install, done
 from tests.e2e.real_node.node_under_test import NodeUnderTest
 from tests.e2e.real_node.pods import container, pod
 
-_PAGE = (ROOT / "docs/install.md").read_text()
 _UNIT = "etc/systemd/system/nodedevice-agent.service"
 _PIP_SECONDS = 300.0
 
@@ -62,14 +60,12 @@ def address() -> Iterator[str]:
 def test_a_container_has_the_device_over_restart_and_upgrade(
     nri_node: NodeUnderTest, type_in: Callable[[str], str], tmp_path: Path, address: str
 ) -> None:
-    install, account, upgrade = (
-        _commands(title) for title in ("The wheels", "The agent's account", "Restart and upgrade")
-    )
+    install, account, upgrade = map(commands_of_install, ("The wheels", "The agent's account", "Restart and upgrade"))
     assert [type_in(command) for command in install][-1].startswith("nodedevice-agent, version ")
     for command in account:
         type_in(command)
     written = "systemd install"
-    [type_in(command) for command in _commands("systemd") if written in command]
+    [type_in(command) for command in commands_of_install("systemd") if written in command]
     _write_settings(tmp_path, nri_node.node.name, address)
     with nri_node.agent_replaced(_by_unit(nri_node, tmp_path), address):
         rw = nri_node.kinds["rw"]
@@ -90,21 +86,11 @@ def test_a_container_has_the_device_over_restart_and_upgrade(
         assert len(nri_node.starts("before")) == 1
 
 
-def _commands(title: str) -> list[str]:
-    return commands_of(_section(title), in_sentences=False)
-
-
-def _section(title: str) -> str:
-    return re.split(r"\n##+ ", _PAGE.partition(f"\n### {title}\n")[2])[0]
-
-
 def _write_settings(folder: Path, node_name: str, address: str) -> None:
     """agent.yaml as the page has it, and where this agent of several on one machine answers."""
-    [_, text] = _section("The agent's account").split("```yaml\n")
-    settings = yaml.safe_load(text.partition("```")[0])
     home = folder / "nodedevice"
-    settings |= {"nodeName": node_name, "kubeconfig": str(home / "agent.kubeconfig"), "httpAddress": address}
-    (home / "agent.yaml").write_text(yaml.safe_dump(settings))
+    ours = {"nodeName": node_name, "kubeconfig": str(home / "agent.kubeconfig"), "httpAddress": address}
+    (home / "agent.yaml").write_text(yaml.safe_dump(agent_yaml() | ours))
 
 
 def _by_unit(under_test: NodeUnderTest, folder: Path) -> MachineProcess:

@@ -10,12 +10,13 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
 
 from tests.cluster.processes.processes import running
 
-Open = Callable[..., AbstractContextManager[tuple[str, "subprocess.Popen[str]"]]]
+Open = Callable[..., AbstractContextManager[tuple[str, psutil.Process]]]
 _PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 
 
@@ -58,10 +59,10 @@ def _is_problem(message: ConsoleMessage) -> bool:
 
 @pytest.fixture(scope="session")
 def opened() -> Open:
-    """Run the command; yields the address that it printed, and the process."""
+    """Run the command; yields the address that it printed, and its process, which a launcher may have started."""
 
     @contextmanager
-    def run(kubeconfig: Path, *options: str) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
+    def run(kubeconfig: Path, *options: str) -> Iterator[tuple[str, psutil.Process]]:
         command = [sys.executable, "-m", "kubectl_nodedevice", "open", "--no-browser", *options]
         environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "PYTHONUNBUFFERED": "1"}
         with running(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
@@ -70,7 +71,9 @@ def opened() -> Open:
             for line in process.stdout:
                 printed += line
                 if found := re.search(r"http://127\.0\.0\.1:\d+/#token=\S+", line):
-                    yield found[0], process
+                    started = psutil.Process(process.pid)
+                    [served] = started.children() or [started]
+                    yield found[0], served
                     return
             raise AssertionError(f"no address: {printed}")
 

@@ -51,12 +51,8 @@ def api(browser: Browser) -> Iterator[FailingApi]:
 def process_and_page(
     api: FailingApi, opened: Open, browser: Browser, tmp_path: Path
 ) -> Iterator[tuple[psutil.Process, Page, str]]:
-    with opened(kubeconfig(tmp_path, api.address)) as (address, process):
-        context = browser.new_context()
-        page = context.new_page()
-        [command] = psutil.Process(process.pid).children() or [psutil.Process(process.pid)]
-        yield command, page, address
-        context.close()
+    with opened(kubeconfig(tmp_path, api.address)) as (address, command), browser.new_context() as context:
+        yield command, context.new_page(), address
 
 
 def test_a_tab_without_the_token_says_so_until_the_address_is_pasted(

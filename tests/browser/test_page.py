@@ -1,14 +1,12 @@
 """The page on a real control plane with two nodes: each view, a live change, the keyboard, narrow and dark screens."""
 
 import json
-import shutil
 import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import quote
 
-import psutil
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from kubectl_nodedevice import program
@@ -27,16 +25,15 @@ Make = Callable[..., Page]
 @pytest.fixture(scope="module")
 def stack(browser: Browser) -> Iterator[Stack]:
     """A pod holds a device, and another one waits for more than there is."""
-    folder = Path(tempfile.mkdtemp(prefix="nd-page-"))
-    try:
-        with Stack.start(folder) as made:
-            pods = [a_pod("held", "default", {GPU: 1}), a_pod("waits", "default", {GPU: 99})]
-            made.control_plane.apply(yaml_text.dump_all(pods))
-            find_it = ("get", "poddevice", "held", "--ignore-not-found", "-o", "name")
-            wait_until(lambda: made.control_plane.kubectl(*find_it) != "", "the pod holds a device")
-            yield made
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with (
+        tempfile.TemporaryDirectory(prefix="nd-page-", ignore_cleanup_errors=True) as folder,
+        Stack.start(Path(folder)) as made,
+    ):
+        pods = [a_pod("held", "default", {GPU: 1}), a_pod("waits", "default", {GPU: 99})]
+        made.control_plane.apply(yaml_text.dump_all(pods))
+        find_it = ("get", "poddevice", "held", "--ignore-not-found", "-o", "name")
+        wait_until(lambda: made.control_plane.kubectl(*find_it) != "", "the pod holds a device")
+        yield made
 
 
 @pytest.fixture(scope="module")
@@ -159,11 +156,10 @@ def test_a_snapshot_shows_the_fleet_without_the_program(stack: Stack, page_of: M
 
 
 def test_the_end_of_the_command_and_of_the_cluster_are_said(stack: Stack, opened: Open, browser: Browser) -> None:
-    with opened(stack.control_plane.admin_kubeconfig) as (address, process):
+    with opened(stack.control_plane.admin_kubeconfig) as (address, command):
         page = browser.new_context().new_page()
         page.goto(address)
         expect(page.locator("a.sq")).to_have_count(10)
-        [command] = psutil.Process(process.pid).children() or [psutil.Process(process.pid)]
         command.send_signal(signal.SIGTERM)
         expect(page.get_by_role("alert")).to_contain_text("kubectl nodedevice open has ended", timeout=60_000)
         expect(page.locator("#current")).to_contain_text("as of ")

@@ -5,7 +5,6 @@ kube-scheduler waits. The work is counted in lines of Python, which take a tenth
 same turns in CPU time.
 """
 
-import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,9 +22,8 @@ MOST_LINES = 450_000
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """A short path, for sockets."""
-    made = Path(tempfile.mkdtemp(prefix="turns-"))
-    yield made
-    shutil.rmtree(made)
+    with tempfile.TemporaryDirectory(prefix="turns-") as made:
+        yield Path(made)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 The chart limits an agent to 384 MiB. An answer to the container runtime waits for the turn that is under way.
 """
 
-import shutil
 import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
@@ -25,10 +24,9 @@ async def scene(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scene]:
     # all rows at once take minutes on a machine with other work
     monkeypatch.setattr(agent_process, "PATIENCE_SECONDS", 240.0)
     # a short path, for sockets
-    folder = Path(tempfile.mkdtemp(prefix="m-"))
-    async with Scene(folder) as made:
-        yield made
-    shutil.rmtree(folder)
+    with tempfile.TemporaryDirectory(prefix="m-") as folder:
+        async with Scene(Path(folder)) as made:
+            yield made
 
 
 async def feed(scene: Scene, rows: Sequence[Row], most_mib: float) -> None:

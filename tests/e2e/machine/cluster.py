@@ -322,6 +322,21 @@ def talkers(name: str, replicas: int) -> Json:
     }
 
 
+def two_talkers(cluster: MachineCluster, ports: Mapping[str, str], resource: str = SERIAL) -> dict[str, str]:
+    """Pods `one` and `two`, each of which writes to its port. ports: by serial. Returns the serial of each pod's port."""
+    for serial, port in ports.items():
+        cluster.plug_named(serial, port)
+    cluster.wait_capacity(resource, 2)
+    serial_of = {}
+    for name in ("one", "two"):
+        cluster.run(talker(name, resource))
+        (held,) = cluster.devices_of(name, resource)
+        serial_of[name] = next(serial for serial in ports if serial in held)
+    for name, serial in serial_of.items():
+        cluster.until_heard(serial, name)
+    return serial_of
+
+
 def _talking(name: str, resource: str) -> Json:
     ports = "/dev/ttyUSB*" if resource == SELECTED else f"{BY_ID}/*"
     script = f'while true; do for port in {ports}; do echo "$NAME" > "$port"; done; sleep 0.5; done'

@@ -5,7 +5,7 @@ from functools import partial
 from nodedevice_api.names import Condition, Reason
 
 from tests.e2e.chart.cluster import Json
-from tests.e2e.machine.cluster import BY_ID, SELECTED, SERIAL, MachineCluster, talker
+from tests.e2e.machine.cluster import BY_ID, SELECTED, SERIAL, MachineCluster, talker, two_talkers
 from tests.e2e.machine.observed import NOT_THERE, wait_condition, wait_event, wait_logged
 
 
@@ -39,15 +39,8 @@ def test_selected_ports_that_come_back_in_another_order(selecting_cluster: Machi
 
 def _come_back_in_another_order(cluster: MachineCluster, resource: str) -> None:
     ports = {"AAA": "1", "BBB": "2"}
-    for serial, port in ports.items():
-        cluster.plug_named(serial, port)
-    cluster.wait_capacity(resource, 2)
-    for name in ("one", "two"):
-        cluster.run(talker(name, resource))
-    held = {name: cluster.devices_of(name, resource) for name in ("one", "two")}
-    serial_of = {name: next(serial for serial in ports if serial in ids[0]) for name, ids in held.items()}
-    for name, serial in serial_of.items():
-        cluster.until_heard(serial, name)
+    serial_of = two_talkers(cluster, ports, resource)
+    held = {name: cluster.devices_of(name, resource) for name in serial_of}
     before = cluster.kernel_names()
     for serial in ports:
         cluster.unplug(serial)

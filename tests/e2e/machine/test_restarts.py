@@ -4,23 +4,15 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from tests.e2e.machine.cluster import SERIAL, MachineCluster, talker
+from tests.e2e.machine.cluster import SERIAL, MachineCluster, talker, two_talkers
 
 
 def test_a_reset_swaps_nobodys_device(cluster: MachineCluster, progress: Callable[[str], None]) -> None:
     """Not even when the ports change places meanwhile: kernel names do then, IDs do not."""
     ports = {"AAA": "1", "BBB": "2"}
     exchanged = dict(zip(ports, reversed(ports.values()), strict=True))
-    for serial, port in ports.items():
-        cluster.plug_named(serial, port)
-    pods = ("one", "two")
-    cluster.wait_capacity(SERIAL, 2)
-    for name in pods:
-        cluster.run(talker(name))
-    held = {name: cluster.devices_of(name) for name in pods}
-    serial_of = {name: next(serial for serial in ports if serial in ids[0]) for name, ids in held.items()}
-    for name, serial in serial_of.items():
-        cluster.until_heard(serial, name)
+    serial_of = two_talkers(cluster, ports)
+    held = {name: cluster.devices_of(name) for name in serial_of}
     before = cluster.kernel_names()
 
     began = time.monotonic()
@@ -30,9 +22,9 @@ def test_a_reset_swaps_nobodys_device(cluster: MachineCluster, progress: Callabl
     for serial, port in exchanged.items():
         cluster.plug(serial, port)
     cluster.node.wait_ready()
-    for name in pods:
+    for name in held:
         cluster.wait(partial(cluster.is_running_again, name), f"pod {name} runs again")
-    progress(f"all {len(pods)} pods were back {time.monotonic() - began:.0f} s after the reset")
+    progress(f"all {len(held)} pods were back {time.monotonic() - began:.0f} s after the reset")
     assert cluster.kernel_names() == dict(zip(before, reversed(before.values()), strict=True))
     for name, serial in serial_of.items():
         cluster.until_heard(serial, name)

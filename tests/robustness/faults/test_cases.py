@@ -1,6 +1,6 @@
 """Which cases there are, and which are drawn."""
 
-from tests.robustness.faults.calls import ERRORS, NEVER, QUIET, uncategorized
+from tests.robustness.faults.calls import ERRORS, NEVER, QUIET
 from tests.robustness.faults.cases import drawn, matrix
 from tests.robustness.faults.strace import failed_calls
 
@@ -9,10 +9,6 @@ def test_each_call_is_in_one_category() -> None:
     assert not ERRORS.keys() & NEVER.keys()
     pairs = {f"{call} {error}" for call, errors in ERRORS.items() for error in errors}
     assert {each for each in QUIET if each[0].islower()} <= pairs
-
-
-def test_a_call_that_nobody_has_decided_about_is_found() -> None:
-    assert uncategorized(["openat", "futex", "io_uring_enter"]) == ["io_uring_enter"]
 
 
 def test_a_call_that_failed_is_shown_with_what_it_was_made_with() -> None:

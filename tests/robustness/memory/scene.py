@@ -11,7 +11,6 @@ The runtime, the kubelet and device plugins are the fakes of tests/fakes on real
 
 import asyncio
 import json
-import signal
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import datetime
@@ -142,10 +141,6 @@ class Scene:
             Turn(line["cpu_ms"], line["name"], line["at"] - began, line["places"], line["gc_ms"]) for line in lines
         ]
         return sorted((turn for turn in found if turn.at > 0), key=lambda turn: -turn.cpu_ms)
-
-    async def stop(self) -> None:
-        """As a DaemonSet's pod is stopped."""
-        await self.agent.stop(signal.SIGTERM)
 
     def _status(self, name: str) -> float:
         lines = Path(f"/proc/{self.agent.pid}/status").read_text(encoding="ascii").splitlines()

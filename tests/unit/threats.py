@@ -312,7 +312,7 @@ TESTS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         ),
         "remove a cordon, or delete a NodeDevice that is in use": (
             "tests/integration/operator/test_admission.py::test_and_nothing_else_of_a_node_device",
-            "tests/integration/operator/test_gone_nodedevices.py::test_the_operators_token_deletes_nothing_that_is_used",
+            "tests/integration/operator/test_admission.py::test_no_used_node_device_is_deleted",
         ),
         "store another's entry in managedFields": (
             "tests/integration/operator/test_managed_fields.py::test_what_a_request_brings_is_refused",

@@ -1,5 +1,5 @@
-"""The policies that hold the operator to extended resources in the status of Nodes, and in NodeDevices to remembered cordons: its
-rights to patch reach further.
+"""The policies that hold the operator to extended resources in the status of Nodes, and of NodeDevices to remembered cordons and to
+the deletion of unused ones: its rights reach further.
 """
 
 from collections.abc import Iterator
@@ -7,14 +7,28 @@ from functools import partial
 from typing import Any
 
 import pytest
-from nodedevice_api.names import CORDONS_FIELD_MANAGER, OPERATOR_FIELD_MANAGER, node_device_name
+from nodedevice_api.names import (
+    AGENT_FIELD_MANAGER,
+    CORDONS_FIELD_MANAGER,
+    OPERATOR_FIELD_MANAGER,
+    node_device_name,
+)
 
 from tests.cluster.accounts import client_with_token
 from tests.cluster.api import Client, Node, NodeDevice, Object, PatchType
 from tests.cluster.chart import SYSTEM_NAMESPACE, install_chart
 from tests.cluster.control_plane.control_plane import ControlPlane
 from tests.cluster.waiting import wait_until
-from tests.integration.crds.custom_resources import apply_status, denied, field_entry, free, is_refused, node_device
+from tests.integration.crds.custom_resources import (
+    allocation,
+    apply_status,
+    denied,
+    field_entry,
+    free,
+    is_refused,
+    node_device,
+)
+from tests.integration.operator_process import delete
 from tests.integration.releases import DECLARED_FEATURES, needs
 
 pytestmark = pytest.mark.cluster
@@ -175,7 +189,7 @@ ALICES = {"id": "gpu-1", "reason": "ecc", "by": "alice", "at": "2026-01-01T12:00
 def remembered(installed: ControlPlane, operator: Client) -> Iterator[Any]:
     """A NodeDevice with a cordon of alice's, whose agent remembers another; its writes by the operator."""
     admin = installed.client
-    admin.apply(node_device(NAME, nodeName=NODE), field_manager="nodedevice-agent")
+    admin.apply(node_device(NAME, nodeName=NODE), field_manager=AGENT_FIELD_MANAGER)
     apply_status(admin, NAME, {**free("gpu-0", "gpu-1"), "rememberedCordons": [FAN]})
     apply_cordons(admin, [ALICES], "alice")
     yield lambda *cordons: apply_cordons(operator, list(cordons), CORDONS_FIELD_MANAGER)
@@ -227,3 +241,38 @@ def test_many_cordons_cost_the_policy_little(installed: ControlPlane, remembered
     apply_cordons(installed.client, [ALICES, *many[:500]], "alice")
     apply_status(installed.client, NAME, {**free("gpu-0", "gpu-1"), "rememberedCordons": many})
     assert len(remembered(*many[500:])) == 601
+
+
+WAITS = {"podUID": "uid-a", "container": "main", "reason": "NotEnoughDevices"}
+# the status of a NodeDevice that the operator may delete
+UNUSED = {**free("gpu-0"), "available": 0, "endpoint": {"state": "Gone"}}
+RUNS, USED, CORDONED = "only when its device plugin is gone", "held or waited for", "with an administrator's cordons"
+
+
+@pytest.mark.parametrize(
+    ("status", "cordons", "sentence"),
+    [
+        pytest.param(None, [], RUNS, id="no agent has written its status"),
+        pytest.param({"endpoint": {"state": "Running"}}, [], RUNS, id="its plugin runs"),
+        pytest.param({"endpoint": {"state": "Stopped"}}, [], RUNS, id="its plugin restarts"),
+        pytest.param({"allocated": 1}, [], USED, id="a device is allocated"),
+        pytest.param({"releasing": 1}, [], USED, id="a device is released"),
+        pytest.param({"allocations": [allocation("uid-a", "main", "gpu-0")]}, [], USED, id="a pod holds a device"),
+        pytest.param({"allocationsOmitted": 1}, [], USED, id="unlisted allocations"),
+        pytest.param({"waiting": [WAITS]}, [], USED, id="a pod waits"),
+        pytest.param({"rememberedCordons": [FAN]}, [], CORDONED, id="a remembered cordon"),
+        pytest.param({}, [FAN], CORDONED, id="a cordon"),
+    ],
+)
+def test_no_used_node_device_is_deleted(
+    installed: ControlPlane, operator: Client, status: dict[str, Any] | None, cordons: list[Any], sentence: str
+) -> None:
+    admin = installed.client
+    try:
+        made = node_device(NAME, nodeName=NODE, cordonedDevices=cordons)
+        admin.apply(made, field_manager=AGENT_FIELD_MANAGER, force=True)
+        if status is not None:
+            apply_status(admin, NAME, {**UNUSED, **status})
+        assert sentence in denied(lambda: operator.delete(NodeDevice, NAME), "nodedevice-operator-nodedevices")
+    finally:
+        delete(admin, NodeDevice, NAME)

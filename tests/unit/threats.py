@@ -240,7 +240,8 @@ TESTS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "tests/integration/agent/test_managed_fields.py::test_a_write_to_status_brings_none",
         ),
         "create a PodDevice or Event for a pod elsewhere": (
-            "tests/integration/operator/pods/test_refused_allocations.py::test_an_allocation_of_a_pod_on_another_node_is_refused",
+            "tests/integration/operator/pods/test_events.py::test_an_allocation_of_a_pod_on_another_node_is_refused",
+            "tests/unit/operator/observability/test_recorder.py::test_an_agent_is_not_trusted_about_its_pods",
         ),
         "end the operator, or delay other nodes": (
             "tests/robustness/chaos/test_all_mad.py::test_all_gone_mad_at_once_cost_no_container_and_no_capacity",

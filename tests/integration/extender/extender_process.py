@@ -118,7 +118,7 @@ class ExtenderProcess(ProductProcess):
 class GpuNode(PlayedNode):
     """A Node whose agent publishes GPUs with parts."""
 
-    def settle_parts(self, *totals: int, delivery: str = "nri") -> None:
+    def settle_parts(self, *totals: int) -> None:
         """Publish GPUs with so many parts, all of them available."""
         self.make(MEMORY)
         devices = [
@@ -126,7 +126,7 @@ class GpuNode(PlayedNode):
         ]
         parts = {**_RULES, "largestAvailable": max(totals)}
         numbers: dict[str, Any] = dict.fromkeys(("total", "healthy", "available"), sum(totals))
-        status = agent_objects.status(devices, parts=parts, delivery=delivery, **numbers)
+        status = agent_objects.status(devices, parts=parts, delivery="nri", **numbers)
         apply_status(self.client, self.nd_name(MEMORY), status)
 
     def remove_parts(self) -> None:

@@ -74,16 +74,6 @@ def test_a_pod_that_was_made_again_is_not_bound_and_has_nothing_promised(
         assert extender.bind(pod, gpus.name) == (200, {"Error": ""})
 
 
-def test_a_node_of_the_kubelet_is_not_offered(
-    installed: ControlPlane, extender: ExtenderProcess, gpus: GpuNode, namespace: str
-) -> None:
-    pod = make_pod(installed, namespace, "pod", 4)
-    wait_fits(extender, pod, gpus)
-    gpus.settle_parts(8, 8, delivery="kubelet")
-    wait_until(lambda: not extender.filter(pod, gpus.name).get("NodeNames"), "it is not offered")
-    assert "kubelet" in extender.filter(pod, gpus.name)["FailedAndUnresolvableNodes"][gpus.name]
-
-
 def test_while_the_api_server_is_away_a_bind_is_an_error_and_promised_once(
     installed: ControlPlane, gpus: GpuNode, namespace: str, proxy: FaultProxy, tmp_path: Path, extender: ExtenderProcess
 ) -> None:

@@ -83,19 +83,6 @@ def test_a_gone_resource_leaves_the_node_and_what_is_held_stays(node: PlayedNode
     node.verify_nothing_repaired(4)
 
 
-def test_a_nodedevice_recreated_by_its_agent_changes_no_node(installed: ControlPlane, advertised: PlayedNode) -> None:
-    def written() -> list[str]:
-        return [e["requestURI"] for e in operator_writes(installed, f"/nodes/{advertised.name}/status")]
-
-    before = written()
-    advertised.client.delete(NodeDevice, advertised.nd_name())
-    advertised.make()
-    advertised.publish(healthy=4)
-    # its conditions are new: the operator has reconciled both objects
-    advertised.wait_condition("Ready", "True")
-    assert (advertised.shown(), written()) == (("4", "4"), before)
-
-
 def test_edited_conditions_are_restored(advertised: PlayedNode) -> None:
     conditions = [{**c, "reason": "ByHand"} for c in advertised.conditions().values()]
     patch = {"status": {"conditions": conditions}}
@@ -142,18 +129,3 @@ class TestNothingToDo:
         # of an Event only the object that it makes has the name
         of_others = [e for e in new if other not in e["requestURI"] + e["objectRef"].get("name", "")]
         assert of_others == []
-
-
-def test_a_number_that_nobody_can_mean_hurts_no_node(operator: OperatorProcess, played: PlayNode) -> None:
-    """The API takes it, with an exponent beyond the one that Python's decimals have by themselves."""
-    nodes = [played().settle(), played().settle()]
-    nodes[0].kubelet_writes("evil", capacity={"evil.example/x": "1e3000000"})
-    # a fresh start reads it in a list
-    for manager in ("first", "second"):
-        for node in nodes:
-            node.kubelet_writes(manager, capacity={GPU: "1"}, allocatable={GPU: "1"})
-        for node in nodes:
-            node.wait_shown(4)
-        assert "Traceback" not in operator.log.read_text()
-        assert operator.stop() == 0
-        operator.start()

@@ -1,6 +1,5 @@
-"""The operator as a program: how it starts, ends, takes settings, and bears an API server that is away or says no."""
+"""The operator as a program: how it starts, ends, and bears an API server that is away or says no."""
 
-import os
 import signal
 import socket
 import subprocess
@@ -22,35 +21,6 @@ def operator(installed: ControlPlane, tmp_path: Path) -> Iterator[OperatorProces
     made = OperatorProcess(installed, tmp_path)
     yield made
     made.close()
-
-
-def run_program(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run the program until it ends by itself."""
-    program = Path(sys.executable).with_name("nodedevice-operator")
-    return subprocess.run(
-        [str(program), *arguments],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        pytest.param("httpAdress: x", "unknown field `httpAdress`; did you mean httpAddress?", id="typo"),
-        pytest.param("{", "is not YAML", id="no YAML"),
-    ],
-)
-def test_a_bad_file_is_one_line_and_status_2(tmp_path: Path, content: str, message: str) -> None:
-    file = tmp_path / "operator.yaml"
-    file.write_text(content)
-    done = run_program("run", "--config", str(file))
-    assert done.returncode == 2
-    assert len(done.stderr.splitlines()) == 1
-    assert message in done.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -19,10 +19,9 @@ class Pods:
         self.client = control_plane.client
         self.namespace = namespace
 
-    def run(self, name: str, node: str | None) -> str:
-        """Make a pod that is bound to the node already, or to none and never will be; its uid."""
-        scheduler = None if node else "nobody"
-        spec = Object(nodeName=node, schedulerName=scheduler, containers=[Object(name="main", image="none")])
+    def run(self, name: str, node: str) -> str:
+        """Make a pod that is bound to the node already; its uid."""
+        spec = Object(nodeName=node, containers=[Object(name="main", image="none")])
         made = self.client.create(Pod(metadata=Object(name=name, namespace=self.namespace), spec=spec))
         return str(made.metadata.uid)
 

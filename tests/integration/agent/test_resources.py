@@ -30,26 +30,6 @@ async def test_a_registration_shows_and_belongs_to_the_node(node: AgentNode) -> 
     assert managers == {("nodedevice-agent", None), ("nodedevice-agent", "status")}
 
 
-@pytest.mark.kubelet("scenario 96")
-async def test_changes_show(node: AgentNode) -> None:
-    plugin = await node.free_plugin(2)
-    await plugin.set_health("d0", healthy=False)
-    seen = await node.until_numbers(total=2, allocated=0, available=1)
-    assert seen["devices"][0]["reason"] == "ReportedUnhealthy"
-    await plugin.update({f"d{index}": FakeDevice() for index in range(5)})
-    await node.until_numbers(total=5, allocated=0, available=5)
-
-
-@pytest.mark.kubelet("scenario 101")
-async def test_a_plugin_stops_and_another_one_returns(node: AgentNode) -> None:
-    plugin = await node.free_plugin(2)
-    await plugin.stop()
-    seen = await node.until(lambda seen: seen["endpoint"]["state"] == "Stopped")
-    assert (seen["total"], seen["healthy"], condition(seen, "Registered")["reason"]) == (2, 0, "EndpointStopped")
-    await plugin.join(node.plugin_dir)
-    await node.until_numbers(total=2, allocated=0, available=2)
-
-
 @pytest.mark.kubelet("weak spot 7")
 async def test_a_new_version_of_a_plugin_takes_over_without_a_gap(node: AgentNode) -> None:
     old = await node.free_plugin(2)

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 from tests.fakes.device_manager import Manager
-from tests.fakes.sysfs import FakeSysfs
 from tests.integration.builtin_plugins.plugins import SERIAL, asking_for, running, serial
 
 
@@ -41,14 +40,3 @@ async def test_allocate_returns_all_its_edits(manager: Manager, plugin_dir: Path
         ("/run/modem", "/run/modem", True),
     ]
     assert dict(answer.envs) == {"MODEM": "yes"}
-
-
-async def test_a_real_device_has_its_numa_node(manager: Manager, plugin_dir: Path, tmp_path: Path, host: Path) -> None:
-    controller, sysfs = "/devices/pci0000:40/0000:40:00.0", FakeSysfs(host)
-    # the number of /dev/null, which the file is
-    sysfs.node(f"{controller}/usb3/3-1/3-1:1.0/ttyUSB0/tty/ttyUSB0", "tty", "1:3")
-    (sysfs.sys(controller) / "numa_node").write_text("1\n")
-    (host / "dev/ttyUSB1").touch()
-    async with running(serial(host, allowFiles=False), plugin_dir, tmp_path):
-        await manager.until_listed(SERIAL, ["ttyUSB0"])
-        assert [node.ID for node in manager.lists[SERIAL][-1][0].topology.nodes] == [1]

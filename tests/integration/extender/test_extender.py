@@ -95,15 +95,3 @@ def test_while_the_api_server_is_away_a_bind_is_an_error_and_promised_once(
         assert placed(installed, pod)[0] == gpus.name
     extender.launch()
     extender.wait_active()
-
-
-def test_a_standing_server_ends_in_order_and_reports_a_used_port(
-    installed: ControlPlane, extender: ExtenderProcess, tmp_path: Path
-) -> None:
-    other = ExtenderProcess(installed, tmp_path, "--address", extender.verbs)
-    other.start()
-    assert other.wait_ended() == 2
-    assert (
-        f"nodedevice-operator: address: {extender.verbs} cannot be used (Address already in use)"
-        in other.log.read_text()
-    )

@@ -34,16 +34,6 @@ async def test_a_critical_xid_takes_a_gpu_out_until_it_was_reset(dgx: Node) -> N
     await dgx.until(lambda r: r.available == 8)
 
 
-async def test_lost_and_removed_gpus_are_healthy_again_when_back(dgx: Node) -> None:
-    dgx.gpus.lose(2)
-    await dgx.until_unhealthy({2: "GpuLost"})
-    dgx.gpus.remove(5)
-    await dgx.until_unhealthy({2: "GpuLost", 5: "GpuGone"})
-    dgx.gpus.add(2)
-    dgx.gpus.add(5)
-    await dgx.until(lambda r: r.available == 8)
-
-
 async def test_a_mark_survives_a_restart_and_ends_with_the_boot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

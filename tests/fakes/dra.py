@@ -54,10 +54,10 @@ def devices(count: int, prefix: str = "device") -> list[Json]:
 def resource_slice(
     name: str, driver: str, node: str, devices: Sequence[Json], *, pool: str = "", generation: int = 1, slices: int = 1
 ) -> Json:
-    """pool: named as the node unless it is given. slices: of how many the pool says that it is made."""
+    """node: "" for all of them. pool: named as the node unless it is given. slices: of how many the pool says that it is made."""
     about = {"name": pool or node, "generation": generation, "resourceSliceCount": slices}
-    spec = {"driver": driver, "nodeName": node, "pool": about, "devices": list(devices)}
-    return _object("ResourceSlice", name, spec)
+    where: Json = {"nodeName": node} if node else {"allNodes": True}
+    return _object("ResourceSlice", name, {"driver": driver, **where, "pool": about, "devices": list(devices)})
 
 
 class Slices:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.control_plane.control_plane import ControlPlane
+from tests.fakes.dra import Slices
 from tests.fakes.fault_proxy import FaultProxy
 from tests.fakes.nri_runtime import FakeRuntime
 from tests.integration.agent_process import AgentNode
@@ -57,6 +58,14 @@ def operator(installed: ControlPlane, tmp_path_factory: pytest.TempPathFactory) 
     """One for each file, with the usual options; a file that wants other ones has its own."""
     with OperatorProcess(installed, tmp_path_factory.mktemp("operator")).running() as running:
         yield running
+
+
+@pytest.fixture
+def slices(installed: ControlPlane) -> Iterator[Slices]:
+    """Of DRA drivers."""
+    found = Slices(installed.client)
+    yield found
+    found.remove()
 
 
 @pytest.fixture

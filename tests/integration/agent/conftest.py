@@ -12,7 +12,6 @@ from tests.cluster.api import Client, PodDevice
 from tests.cluster.chart import SYSTEM_NAMESPACE
 from tests.cluster.control_plane.control_plane import ControlPlane
 from tests.cluster.waiting import wait_until
-from tests.fakes.dra import Slices
 from tests.fakes.pod_resources import PodResources
 from tests.integration.agent.two_agents import OTHER, A, B, body, owner, publishing
 from tests.integration.agent_process import AgentNode
@@ -84,14 +83,6 @@ async def pod_resources(agent_node: AgentNode) -> AsyncIterator[PodResources]:
     """Of the kubelet of that node."""
     async with PodResources(agent_node.folder / "k/pod-resources/kubelet.sock") as resources:
         yield resources
-
-
-@pytest.fixture
-def slices(agent_node: AgentNode) -> Iterator[Slices]:
-    """Of DRA drivers on that node."""
-    found = Slices(agent_node.client)
-    yield found
-    found.remove()
 
 
 @pytest.fixture

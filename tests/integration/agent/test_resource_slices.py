@@ -142,9 +142,7 @@ async def test_what_slices_say_of_others_is_shown_apart(agent_node: AgentNode, s
     other, long = f"other-{node}", f"{'a' * 40}.{'b' * 18}.io"[:NAME_LENGTH]
     longest = "/".join(["p" * NAME_LENGTH] * 3)
     of_other = resource_slice(f"{node}-lies", DRIVER, other, devices(9), pool=node)
-    of_all = resource_slice(f"{node}-all", DRIVER, node, devices(9), pool="shared")
-    del of_all["spec"]["nodeName"]
-    of_all["spec"]["allNodes"] = True
+    of_all = resource_slice(f"{node}-all", DRIVER, "", devices(9), pool="shared")
     incomplete = resource_slice(f"{node}-incomplete", DRIVER, node, devices(2), pool="incomplete", slices=3)
     old = resource_slice(f"{node}-old", DRIVER, node, devices(3, "old"), pool="updated", generation=1)
     new = resource_slice(f"{node}-new", DRIVER, node, devices(4, "new"), pool="updated", generation=2)

@@ -1,17 +1,16 @@
 """The operator on a real API server: what DRA drivers offer is shown, and nothing comes of it; slices of no node are counted."""
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 from nodedevice_api import names
 from nodedevice_api.names import Reason
 
-from tests.cluster.api import ClusterRole, NodeDevice, Object, ResourceSlice
+from tests.cluster.api import ClusterRole, NodeDevice
 from tests.cluster.chart import install_chart
 from tests.cluster.control_plane.control_plane import ControlPlane
 from tests.cluster.waiting import wait_until
-from tests.integration.operator.pods.pods import Pods
+from tests.fakes.dra import Slices, devices, resource_slice
 from tests.integration.operator_process import OperatorProcess, PlayedNode, PlayNode, delete, operator_writes
 
 POOL = "gpu.example.com/devices"
@@ -35,11 +34,6 @@ def node(played: PlayNode) -> Iterator[PlayedNode]:
         delete(made.client, NodeDevice, made.nd_name(resource))
 
 
-@pytest.fixture
-def pods(installed: ControlPlane, namespace: str) -> Pods:
-    return Pods(installed, namespace)
-
-
 @pytest.mark.parametrize("resource", [POOL, RESERVED])
 def test_a_pool_is_ready_and_its_node_stays_as_it_is(node: PlayedNode, resource: str) -> None:
     for state, status in (("Running", "True"), ("Gone", "False"), ("Running", "True")):
@@ -53,35 +47,8 @@ def test_a_pool_is_ready_and_its_node_stays_as_it_is(node: PlayedNode, resource:
     assert [each["requestURI"] for each in operator_writes(node.control_plane, f"/nodes/{node.name}")] == []
 
 
-def slice_of(name: str, driver: str, *devices: str, node: str | None = None) -> Object:
-    where: dict[str, Any] = {"allNodes": True} if node is None else {"nodeName": node}
-    spec = Object(
-        driver=driver,
-        pool=Object(name=name, generation=1, resourceSliceCount=1),
-        devices=[Object(name=each) for each in devices],
-        **where,
-    )
-    return ResourceSlice(metadata=Object(name=name), spec=spec)
-
-
-Offer = Callable[[Object], None]
-
-
-@pytest.fixture
-def offer(installed: ControlPlane) -> Iterator[Offer]:
-    made: list[str] = []
-
-    def create(wanted: Object) -> None:
-        installed.client.create(wanted)
-        made.append(str(wanted.metadata.name))
-
-    yield create
-    for name in made:
-        delete(installed.client, ResourceSlice, name)
-
-
 def test_slices_of_no_node_are_counted_by_driver(
-    installed: ControlPlane, operator: OperatorProcess, node: PlayedNode, offer: Offer
+    installed: ControlPlane, operator: OperatorProcess, node: PlayedNode, slices: Slices
 ) -> None:
     def counted(driver: str = "net.example.com") -> tuple[float, float]:
         label = f'{{driver="{driver}"}}'
@@ -89,25 +56,25 @@ def test_slices_of_no_node_are_counted_by_driver(
             operator.metric(f"nodedevice_operator_{what}{label}") for what in ("shared_slices", "shared_slice_devices")
         )
 
-    offer(slice_of("rack-1", "net.example.com", "nic-0", "nic-1"))
-    offer(slice_of("of-a-node", "local.example.com", "gpu-0", node=node.name))
-    offer(slice_of("rack-2", "net.example.com", "nic-0"))
+    slices.publish(resource_slice("rack-1", "net.example.com", "", devices(2), pool="rack-1"))
+    slices.publish(resource_slice("of-a-node", "local.example.com", node.name, devices(1)))
+    slices.publish(resource_slice("rack-2", "net.example.com", "", devices(1), pool="rack-2"))
     wait_until(lambda: counted() == (2, 3), "both are counted")
     assert counted("local.example.com") == (0, 0)
-    delete(installed.client, ResourceSlice, "rack-1")
+    slices.withdraw("rack-1")
     wait_until(lambda: counted() == (1, 1), "the one that is gone is not counted")
     # no NodeDevice of them
     assert not any("net.example.com" in str(each.metadata) for each in installed.client.list(NodeDevice))
 
 
 def test_without_the_right_the_operator_works_as_before(
-    installed: ControlPlane, operator: OperatorProcess, node: PlayedNode, offer: Offer
+    installed: ControlPlane, operator: OperatorProcess, node: PlayedNode, slices: Slices
 ) -> None:
     role = installed.client.get(ClusterRole, "nodedevice-operator")
     try:
         role.rules = [rule for rule in role.rules or [] if "resource.k8s.io" not in (rule.apiGroups or [])]
         installed.client.replace(role)
-        offer(slice_of("rack-3", "net.example.com", "nic-0"))
+        slices.publish(resource_slice("rack-3", "net.example.com", "", devices(1), pool="rack-3"))
         operator.stop()
         operator.start()
         node.settle()

@@ -61,18 +61,10 @@ def used(installed: ControlPlane, node: PlayedNode, tmp_path: Path) -> Iterator[
     with OperatorProcess(installed, tmp_path / "operator", "--node-taint", "--node-labels").running():
         node.advertise(3, broken=1, delivery=names.DELIVERY_NRI)
         node.advertise(2, NIC)
-        wait_until(lambda: TAINT in taints(node) and bool(labels(node)), "taint and labels are there")
+        wait_until(lambda: TAINT in node.taints() and bool(node.labels()), "taint and labels are there")
         wait_until(lambda: policies(installed) == {POLICIES, BINDINGS}, "the policy is there")
     yield node
     install_chart(installed)
-
-
-def taints(node: PlayedNode) -> set[str]:
-    return {taint.key for taint in node.node.spec.taints or []}
-
-
-def labels(node: PlayedNode) -> set[str]:
-    return {key for key in node.node.metadata.labels if key.startswith("nodedevice.io/")}
 
 
 def policies(cluster: ControlPlane) -> set[str]:
@@ -96,8 +88,8 @@ def test_nothing_is_left(installed: ControlPlane, used: PlayedNode, as_hook: Com
     assert status == 0, printed
     assert (used.shown(), used.shown(NIC)) == ((None, None), (None, None))
     assert used.node.status.capacity["example.com/foreign"] == "7"
-    assert taints(used) == set()
-    assert labels(used) == {"nodedevice.io/team"}  # an administrator's
+    assert used.taints() == set()
+    assert used.labels() == {"nodedevice.io/team": "a"}  # an administrator's
     assert policies(installed) == set()
     assert listed(installed, names.NODE_DEVICES) == listed(installed, names.POD_DEVICES, "-A") == set()
     assert names.AGENTS_NAMESPACE not in listed(installed, "namespaces")

@@ -20,7 +20,7 @@ import yaml
 from nodedevice_api.names import node_device_name
 from tenacity import AsyncRetrying, RetryError, retry_if_result, stop_after_delay
 
-from tests.cluster.api import ApiError, NodeDevice, Object, Pod
+from tests.cluster.api import ApiError, Node, NodeDevice, Object, Pod
 from tests.cluster.chart import SYSTEM_NAMESPACE
 from tests.cluster.control_plane.control_plane import ControlPlane
 from tests.cluster.processes.loopback import fetch
@@ -186,6 +186,11 @@ class AgentNode:
     async def until_numbers(self, total: int, allocated: int, available: int, resource_name: str = GPU) -> Json:
         wanted = {"total": total, "allocated": allocated, "available": available}
         return await self.until(lambda seen: {key: seen.get(key) for key in wanted} == wanted, resource_name)
+
+    def capacity(self, resource_name: str = GPU) -> str | None:
+        """What the Node shows."""
+        status = self.client.get(Node, self.name).status
+        return ((status.capacity if status else None) or {}).get(resource_name)
 
     def version(self, resource_name: str = GPU) -> str:
         """resourceVersion: equal before and after means that nobody wrote."""

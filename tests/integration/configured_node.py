@@ -70,24 +70,16 @@ def simulated(count: int) -> dict[str, Any]:
     return {"simulated": [{"resourceName": SIMULATED, "count": count}]}
 
 
-def capacity(configured: ConfiguredNode, resource: str = SIMULATED) -> str | None:
-    """What the Node shows."""
-    status = configured.node.client.get(Node, configured.node.name).status
-    return ((status.capacity if status else None) or {}).get(resource)
-
-
 async def until_capacity(configured: ConfiguredNode, number: int | None, resource: str = SIMULATED) -> None:
-    wanted = None if number is None else str(number)
-    await until(
-        lambda: capacity(configured, resource) == wanted, lambda: f"{capacity(configured, resource)} becomes {wanted}"
-    )
+    node, wanted = configured.node, None if number is None else str(number)
+    await until(lambda: node.capacity(resource) == wanted, lambda: f"{node.capacity(resource)} becomes {wanted}")
 
 
 async def until_deleted(configured: ConfiguredNode, resource: str = SIMULATED) -> None:
     """It is gone, its capacity too, and the agent has forgotten it."""
     node = configured.node
     await until(lambda: not node.object(resource), lambda: f"gone: {json.dumps(node.object(resource), indent=1)}")
-    assert capacity(configured, resource) is None
+    assert node.capacity(resource) is None
     forgotten = "resource forgotten: its plugin is gone"
     await until(
         lambda: any(line["resource_name"] == resource for line in node.agent.lines(forgotten)),

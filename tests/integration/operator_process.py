@@ -212,6 +212,13 @@ class PlayedNode:
         status = self.node.status
         return (status.capacity or {}).get(resource), (status.allocatable or {}).get(resource)
 
+    def taints(self) -> set[str]:
+        return {taint.key for taint in self.node.spec.taints or []}
+
+    def labels(self) -> dict[str, str]:
+        """Those of ours."""
+        return {key: value for key, value in self.node.metadata.labels.items() if key.startswith("nodedevice.io/")}
+
     def wait_shown(self, number: int | None, resource: str = GPU, timeout_seconds: float = _SOON_SECONDS) -> None:
         """Wait until capacity and allocatable are that number; None: gone."""
         wanted = None if number is None else str(number)

@@ -240,9 +240,4 @@ def _renewed_at(node: AgentNode) -> datetime | None:
 
 
 def _wait_capacity(node: AgentNode, number: int) -> None:
-    def is_so() -> bool:
-        status = node.client.get(Node, node.name).status
-        assert status is not None
-        return (status.capacity or {}).get(GPU) == str(number)
-
-    wait_until(is_so, f"capacity of {node.name} is {number}", _PATIENCE_SECONDS)
+    wait_until(lambda: node.capacity() == str(number), f"capacity of {node.name} is {number}", _PATIENCE_SECONDS)

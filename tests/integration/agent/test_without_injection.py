@@ -2,14 +2,8 @@
 
 from pathlib import Path
 
-from tests.cluster.api import Node
-from tests.integration.agent_process import GPU, AgentNode, condition
+from tests.integration.agent_process import AgentNode, condition
 from tests.integration.operator_process import OperatorProcess
-
-
-def capacity(node: AgentNode) -> str | None:
-    status = node.client.get(Node, node.name).status
-    return ((status.capacity if status is not None else None) or {}).get(GPU)
 
 
 async def test_nothing_with_runtime_none(agent_node: AgentNode, operator: OperatorProcess) -> None:
@@ -20,7 +14,7 @@ async def test_nothing_with_runtime_none(agent_node: AgentNode, operator: Operat
     assert (ready["status"], injectable["status"]) == ("False", "False")
     assert "--delivery auto" in injectable["message"]
     assert condition(seen, "Advertised")["reason"] == "NotInjectable"
-    assert capacity(agent_node) is None
+    assert agent_node.capacity() is None
     assert (seen["total"], seen["available"]) == (2, 2)
 
 
@@ -32,5 +26,5 @@ async def test_the_default_is_auto(agent_node: AgentNode, operator: OperatorProc
     await agent_node.plugin(2)
     seen = await agent_node.until(lambda seen: condition(seen, "Ready").get("reason") == "KubeletUnreachable")
     assert (seen["agent"]["delivery"], condition(seen, "Ready")["status"]) == ("kubelet", "False")
-    assert capacity(agent_node) is None
+    assert agent_node.capacity() is None
     assert (agent_node.state_dir / "delivery").read_text() == "kubelet\n"

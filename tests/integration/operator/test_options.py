@@ -48,33 +48,25 @@ def node(cluster: ControlPlane, operator: OperatorProcess) -> Iterator[PlayedNod
         yield made
 
 
-def taints(node: PlayedNode) -> set[str]:
-    return {taint.key for taint in node.node.spec.taints or []}
-
-
-def labels(node: PlayedNode) -> dict[str, str]:
-    return {key: value for key, value in node.node.metadata.labels.items() if key.startswith("nodedevice.io/")}
-
-
 def test_taint_and_labels_come_go_and_are_gone_when_switched_off(
     cluster: ControlPlane, operator: OperatorProcess, node: PlayedNode, tmp_path: Path
 ) -> None:
     cluster.kubectl("taint", "nodes", node.name, "example.com/foreign=x:NoSchedule")
     node.publish(healthy=2)
     name = "nodedevice.io/example.com.gpu"
-    wait_until(lambda: labels(node) == {f"{name}.total": "2", f"{name}.healthy": "2"}, "the labels say 2 of 2")
-    assert taints(node) == {"example.com/foreign"}
+    wait_until(lambda: node.labels() == {f"{name}.total": "2", f"{name}.healthy": "2"}, "the labels say 2 of 2")
+    assert node.taints() == {"example.com/foreign"}
     node.publish(healthy=1, broken=1)
-    wait_until(lambda: taints(node) == {"example.com/foreign", TAINT}, "the Node is tainted")
-    wait_until(lambda: labels(node)[f"{name}.healthy"] == "1", "the labels say 1 of 2")
+    wait_until(lambda: node.taints() == {"example.com/foreign", TAINT}, "the Node is tainted")
+    wait_until(lambda: node.labels()[f"{name}.healthy"] == "1", "the labels say 1 of 2")
     node.publish(healthy=2)
-    wait_until(lambda: taints(node) == {"example.com/foreign"}, "the taint is gone")
+    wait_until(lambda: node.taints() == {"example.com/foreign"}, "the taint is gone")
     node.publish(healthy=1, broken=1)
-    wait_until(lambda: TAINT in taints(node), "the Node is tainted again")
+    wait_until(lambda: TAINT in node.taints(), "the Node is tainted again")
 
     operator.stop()
     with OperatorProcess(cluster, tmp_path / "off").running():
-        wait_until(lambda: not labels(node) and taints(node) == {"example.com/foreign"}, "all marks are gone")
+        wait_until(lambda: not node.labels() and node.taints() == {"example.com/foreign"}, "all marks are gone")
 
 
 def running_pod(node: PlayedNode, namespace: str) -> str:

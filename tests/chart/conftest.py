@@ -33,6 +33,14 @@ def helm(progress: Callable[[str], None]) -> Callable[..., "subprocess.Completed
     return run
 
 
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A control plane of the file's own, whose node only plays its pods."""
+    with ControlPlane.start(tmp_path_factory.mktemp("own") / "c", print) as running:
+        running.add_node("node-a")
+        yield running
+
+
 @pytest.fixture
 def operator(installed: ControlPlane, tmp_path: Path) -> Iterator[OperatorProcess]:
     with OperatorProcess(installed, tmp_path / "operator").running() as process:

@@ -23,13 +23,6 @@ Attempt = Callable[..., Outcome]
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    with ControlPlane.start(tmp_path_factory.mktemp("lifecycle") / "c", print) as running:
-        running.add_node("node-a")
-        yield running
-
-
-@pytest.fixture(scope="module")
 def attempt(cluster: ControlPlane, helm: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Attempt:
     """Run helm as whoever installs; its exit status, and all its output."""
     home = tmp_path_factory.mktemp("helm")

@@ -6,7 +6,7 @@ So the Job runs no command here: that is run beside it, by its account. tests/e2
 import json
 import re
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -41,13 +41,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     helm = str(find(["helm"])["helm"])
     manifest.write(helm, chart.package(helm, CHART, folder, epoch=1_700_000_000), folder)
     return folder
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    with ControlPlane.start(tmp_path_factory.mktemp("plain") / "c", print) as running:
-        running.add_node("node-a")
-        yield running
 
 
 Type = Callable[..., str]

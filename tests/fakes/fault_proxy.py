@@ -136,6 +136,11 @@ class FaultProxy:
         kubeconfig.write_text(text.replace(self._server, self.url))
         return kubeconfig
 
+    def count(self, method: str, end: str, since: float = 0.0) -> int:
+        """Requests of that method whose path ends so, from that moment on (monotonic seconds)."""
+        asked = [how for when, how, path in list(self.requests) if when >= since and path.endswith(end)]
+        return asked.count(method)
+
     def open_watches(self, kind: str) -> int:
         return len(self._of(kind))
 

@@ -22,9 +22,8 @@ def devices(*ids: str) -> Mapping[str, FakeDevice]:
     return dict.fromkeys(ids, FakeDevice())
 
 
-def status_writes(proxy: FaultProxy, node: AgentNode, since: float = 0.0, name: str = GPU) -> int:
-    path = f"/nodedevices/{node_device_name(node.name, name)}/status"
-    return sum(when >= since and method == "PATCH" and found.endswith(path) for when, method, found in proxy.requests)
+def status_writes(proxy: FaultProxy, node: AgentNode, since: float) -> int:
+    return proxy.count("PATCH", f"/nodedevices/{node_device_name(node.name, GPU)}/status", since)
 
 
 async def lists_read(node: AgentNode) -> float:

@@ -31,26 +31,22 @@ def nodes(installed: ControlPlane, operator: OperatorProcess) -> Iterator[list[P
         yield [made.enter_context(PlayedNode(installed)).settle() for _ in range(_NODES)]
 
 
-def count(proxy: FaultProxy, method: str, end: str) -> int:
-    return sum((m, path.endswith(end)) == (method, True) for _, m, path in list(proxy.requests))
-
-
 def test_the_lead_is_kept_and_each_change_is_written_once(
     installed: ControlPlane, operator: OperatorProcess, proxy: FaultProxy, nodes: list[PlayedNode]
 ) -> None:
-    before = {node.name: count(proxy, "PATCH", f"/nodes/{node.name}/status") for node in nodes}
-    pods = count(proxy, "GET", "/pods")
+    before = {node.name: proxy.count("PATCH", f"/nodes/{node.name}/status") for node in nodes}
+    pods = proxy.count("GET", "/pods")
     proxy.slow_writes = {_LEASE: itertools.cycle(_SLOW), "/status": itertools.cycle(_SLOW)}
-    renewed = count(proxy, "PUT", _LEASE)
+    renewed = proxy.count("PUT", _LEASE)
     for healthy in (3, 4, 2):
         for node in nodes:
             node.publish(healthy=healthy)
         for node in nodes:
             node.wait_shown(healthy)
-    wait_until(lambda: count(proxy, "PUT", _LEASE) >= renewed + _RENEWALS, "the Lease was renewed some times")
-    written = {name: count(proxy, "PATCH", f"/nodes/{name}/status") - first for name, first in before.items()}
+    wait_until(lambda: proxy.count("PUT", _LEASE) >= renewed + _RENEWALS, "the Lease was renewed some times")
+    written = {name: proxy.count("PATCH", f"/nodes/{name}/status") - first for name, first in before.items()}
     assert written == dict.fromkeys(before, 3)
-    assert count(proxy, "GET", "/pods") == pods, "no resync"
+    assert proxy.count("GET", "/pods") == pods, "no resync"
     spec = installed.client.get(Lease, names.OPERATOR_LEASE, namespace=SYSTEM_NAMESPACE).spec
     assert spec is not None
     assert 4 < (spec.leaseDurationSeconds or 0) <= 20, "several of the slowest answers"

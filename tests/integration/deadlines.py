@@ -46,3 +46,8 @@ def long_deadlines(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(name, seconds)
     for variable, value in environment().items():
         monkeypatch.setenv(variable, value)
+
+
+@pytest.fixture(autouse=True)
+def deadlines(long_deadlines: None) -> None:
+    """For each test of a folder whose conftest.py imports both: they decide a test only where the other side never answers."""

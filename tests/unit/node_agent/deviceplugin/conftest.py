@@ -10,6 +10,7 @@ from nodedevice_agent.deviceplugin import redial
 
 from tests.fakes.hosted_manager import HostedManager, hosted
 from tests.fakes.plugin import FakeDevice, FakePlugin
+from tests.integration.deadlines import deadlines as deadlines
 from tests.integration.deadlines import long_deadlines as long_deadlines
 
 Start = Callable[..., Awaitable[FakePlugin]]
@@ -19,11 +20,6 @@ def remembered(folder: Path) -> dict[str, str]:
     """By socket, the resources of the plugins to which the next start of the agent connects."""
     checkpoint = checkpoint_file.read(folder)
     return {} if checkpoint is None else {socket.name: socket.resource_name for socket in checkpoint.sockets}
-
-
-@pytest.fixture(autouse=True)
-def deadlines(long_deadlines: None) -> None:
-    """None of them decides a test, but where the other side never answers."""
 
 
 @pytest.fixture

@@ -5,13 +5,9 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.kubelet_answers import KubeletAnswers
+from tests.integration.deadlines import deadlines as deadlines
 from tests.integration.deadlines import long_deadlines as long_deadlines
 from tests.unit.node_agent.kubelet.reader_node import Node
-
-
-@pytest.fixture(autouse=True)
-def deadlines(long_deadlines: None) -> None:
-    """None of them decides a test, but where the other side never answers."""
 
 
 @pytest.fixture

@@ -7,13 +7,9 @@ import pytest
 
 from tests.fakes.nri_runtime import FakeRuntime, PluginConnection
 from tests.fakes.runtime_handler import Recorder
+from tests.integration.deadlines import deadlines as deadlines
 from tests.integration.deadlines import long_deadlines as long_deadlines
 from tests.unit.node_agent.nri.runtime_side import joined
-
-
-@pytest.fixture(autouse=True)
-def deadlines(long_deadlines: None) -> None:
-    """None of them decides a test, but where the other side never answers."""
 
 
 @pytest.fixture

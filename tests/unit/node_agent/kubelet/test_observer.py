@@ -1,8 +1,6 @@
-"""The observer beside a kubelet that is a real socket and a real file: when it is read, and what is made of answers."""
+"""The observer beside a kubelet that is a real socket and a real file: what is made of its answers, and of none."""
 
-import logging
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -13,26 +11,15 @@ from nodedevice_agent.kubelet import pod_resources
 from nodedevice_agent.kubelet.directory import CHECKPOINT, PLUGIN_DIR, POD_RESOURCES, KubeletDirectory
 from nodedevice_agent.kubelet.observer import Observer
 from nodedevice_agent.kubelet.reader import KubeletReader
-from nodedevice_agent.kubelet.readings import PodReading, Subscriber
 from nodedevice_agent.kubelet.served import ServedByKubelet
 from nodedevice_agent.lib.filesystem import replace_durably
 from nodedevice_api.device_ids import shown_id
-from nodedevice_kube.api_errors import Unavailable
 
 from tests.fakes.background import background
 from tests.fakes.pod_resources import AssignedDevices, PodResources
 from tests.fakes.polling import until
 from tests.unit.node_agent.devicemanager.scenario import GPU, pod
-
-
-class Readings(Subscriber):
-    """Those of pod resources."""
-
-    def __init__(self) -> None:
-        self.found: list[PodReading] = []
-
-    def pods_read(self, found: PodReading) -> None:
-        self.found.append(found)
+from tests.unit.node_agent.kubelet.reader_node import Recorder
 
 
 class Kubelet:
@@ -43,47 +30,27 @@ class Kubelet:
         (path / PLUGIN_DIR).mkdir()
         self.resources = PodResources(path / POD_RESOURCES)
         self.published: list[str] = []
-        self.capacity: Mapping[str, int] | None = {GPU: 2}
         served = ServedByKubelet(0.0)
         self.reader = KubeletReader(KubeletDirectory(path), served.pods)
         self.observer = Observer(self.reader, served, self.published.append, self.read_capacity)
         self.reader.subscribe(self.observer)
         self.observer.pods_synced([pod("one", gpu=1)])
-        readings = Readings()
-        self.reader.subscribe(readings)
-        self.readings = readings.found
+        self.recorded = Recorder()
+        self.reader.subscribe(self.recorded)
 
     async def read(self) -> bool:
         """As when its checkpoint is written, whatever was before. Whether it answered."""
         self.observer.is_outdated = True
         await self.reader.read()
-        return self.readings[-1].rows is not None
+        return self.recorded.pods[-1].rows is not None
 
     async def read_capacity(self) -> Mapping[str, int]:
-        if self.capacity is None:
-            raise Unavailable("reading", "the node", "no route")
-        return self.capacity
+        return {GPU: 2}
 
     def write(self, *held: Allocation, registered: Mapping[str, tuple[str, ...]] | None = None) -> None:
         """Its checkpoint, as it does at each allocation and each list."""
         known = {GPU: ("a", "b")} if registered is None else registered
         replace_durably(self.path / PLUGIN_DIR / CHECKPOINT, encode(Checkpoint(held, dict(known))))
-
-    def allocate(self, name: str, device: str) -> None:
-        self.resources.assigned.append(AssignedDevices("default", name, "c0", GPU, {device: ()}))
-        self.write(Allocation(name, "c0", GPU, {-1: (device,)}, b""))
-
-    async def until_it_is_read(self) -> None:
-        before = len(self.readings)
-        await until(lambda: len(self.readings) > before)
-
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        async with background(self.reader.run()), background(self.observer.run()):
-            yield
-
-    def holders(self) -> dict[str, tuple[str, ...]]:
-        return {a.pod_uid: a.device_ids for a in self.observer.served.manager.book}
 
 
 @pytest.fixture
@@ -98,71 +65,24 @@ async def kubelet(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.
         yield found
 
 
-@pytest.fixture
-async def running(kubelet: Kubelet) -> AsyncIterator[Kubelet]:
-    async with kubelet.running():
-        await until(lambda: GPU in kubelet.observer.served.resources)
-        yield kubelet
-
-
-async def test_devices_are_known_with_their_numa_nodes(running: Kubelet) -> None:
-    assert {d.id: d.numa_nodes for d in running.observer.served.snapshot(GPU).devices} == {"a": (0,), "b": (0, 1)}
-    assert running.published[0] == GPU
-
-
-async def test_a_pod_that_the_api_does_not_have_is_found_by_a_list(running: Kubelet) -> None:
-    await until(lambda: running.resources.calls == 1)
-    running.allocate("early", "a")
-    await until(lambda: running.holders() == {"early": ("a",)})
-    assert (running.resources.calls, running.resources.asked) == (2, [])
-
-
-async def test_after_the_end_of_a_pod_the_kubelet_need_not_list(running: Kubelet) -> None:
-    """It would free the devices of ended pods, which is its own affair."""
-    running.allocate("one", "a")
-    await until(lambda: running.holders() == {"one": ("a",)})
-    calls = running.resources.calls
-    running.resources.assigned.clear()
-    running.observer.pod_gone("one")
-    assert running.holders() == {}
-    await until(lambda: not running.observer.served.manager.attribution.is_outdated)
-    for _ in range(2):
-        # the second reading begins after the first one has ended
-        running.write()
-        await running.until_it_is_read()
-    assert (running.holders(), running.resources.calls) == ({}, calls)
-
-
-async def test_a_kubelet_that_restarts_loses_nothing(running: Kubelet, caplog: pytest.LogCaptureFixture) -> None:
-    running.allocate("one", "a")
-    await until(lambda: running.holders() == {"one": ("a",)})
-    await running.resources.__aexit__()
-    running.write()
-    message = "the kubelet's pod resources cannot be read; its devices are not shown, or not updated"
-    await until(lambda: message in caplog.messages)
-    assert running.holders() == {"one": ("a",)}
-    running.resources = PodResources(running.path / POD_RESOURCES)
-    running.resources.allocatable = {GPU: {"b": ()}}
-    caplog.set_level(logging.INFO)
-    async with running.resources:
-        await until(lambda: "the kubelet responds again" in caplog.messages)
-        assert caplog.messages.count(message) == 1
-        # the pod is in neither of its answers now
-        await until(lambda: running.holders() == {})
-        assert running.observer.served.snapshot(GPU).healthy == 1
+async def test_devices_are_known_with_their_numa_nodes(kubelet: Kubelet) -> None:
+    await kubelet.read()
+    assert {d.id: d.numa_nodes for d in kubelet.observer.served.snapshot(GPU).devices} == {"a": (0,), "b": (0, 1)}
+    assert kubelet.published[0] == GPU
 
 
 async def test_a_kubelet_that_does_not_answer_in_time_loses_nothing(
     kubelet: Kubelet, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kubelet.allocate("one", "a")
+    kubelet.resources.assigned.append(AssignedDevices("default", "one", "c0", GPU, {"a": ()}))
+    kubelet.write(Allocation("one", "c0", GPU, {-1: ("a",)}, b""))
     assert await kubelet.read()
     kubelet.resources.stick()
     with monkeypatch.context() as patched:
         patched.setattr(pod_resources, "CALL_SECONDS", 0.02)
         for _ in range(3):
             assert not await kubelet.read()
-    assert kubelet.holders() == {"one": ("a",)}
+    assert {a.pod_uid: a.device_ids for a in kubelet.observer.served.manager.book} == {"one": ("a",)}
     (record,) = (record for record in caplog.records if record.levelname == "WARNING")
     assert "Deadline Exceeded" in record.__dict__["error"]
     kubelet.resources.go_on()

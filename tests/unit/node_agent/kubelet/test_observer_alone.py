@@ -12,6 +12,7 @@ from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.kubelet import observer as module
 from nodedevice_agent.kubelet import served
 from nodedevice_agent.kubelet.observer import Observer
+from nodedevice_agent.kubelet.reader import KubeletReader
 from nodedevice_agent.kubelet.readings import CheckpointReading, DevicesByID, PodReading
 from nodedevice_agent.kubelet.served import ServedByKubelet
 from nodedevice_common import tasks
@@ -92,6 +93,14 @@ async def test_problem_and_end_are_logged_once(node: Node, tmp_path: Path, caplo
     # before its first answer it is no fault
     assert happens() == expected("INFO")
     assert happens() == expected("WARNING")
+
+
+async def test_it_wakes_the_reader_while_it_is_outdated(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    woken = list[bool]()
+    monkeypatch.setattr(KubeletReader, "wake", lambda _: woken.append(node.observer.is_outdated))
+    for node.observer.is_outdated in (False, True):
+        node.observer.pod_gone("one")
+    assert woken == [True]
 
 
 async def test_names_without_a_place_are_logged_as_their_number_changes(

@@ -96,6 +96,18 @@ async def test_the_end_of_a_pod_that_the_api_does_not_have_shows_in_a_list(node:
     assert [row.name for row in node.recorded.pods[-1].rows or ()] == ["one"]
 
 
+async def test_the_end_of_a_pod_that_the_api_had_needs_no_call(node: Node) -> None:
+    """A list would free the devices of ended pods, which is the kubelet's own affair."""
+    node.pods["one"], node.kubelet.claim_rows = pod("one", gpu=1), ()
+    await node.reader.read()
+    del node.pods["one"]
+    node.kubelet.calls.clear()
+    for _ in range(2):
+        node.kubelet.write()
+        await node.reader.read()
+        assert (node.recorded.pods[-1].rows, node.kubelet.calls.keys() & {"List", "Get"}) == ((), set())
+
+
 async def test_a_kubelet_that_went_away_is_noticed_though_no_pod_has_changed(node: Node) -> None:
     node.pods["one"] = pod("one", gpu=1)
     await node.reader.read()

@@ -54,6 +54,7 @@ TESTS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
         ),
         "fill memory through the kubelet's checkpoint": (
             "tests/unit/node_agent/checkpoint/test_long_files.py::test_the_longest_responses_are_left_out_each_and_in_sum",
+            "tests/unit/node_agent/kubelet/test_directory.py::test_a_file_without_end_is_not_read_to_its_end",
             "tests/unit/node_agent/runtime/test_kubelet_checkpoint.py::test_pod_resources_say_what_a_checkpoint_that_cannot_be_used_does_not",
             "tests/unit/node_agent/kubelet/test_reader.py::test_callers_that_come_during_a_reading_share_the_next_one",
             "tests/robustness/memory/kubelet_rows.py::kubelet_checkpoint",

@@ -8,7 +8,6 @@ import pytest
 from msgspec.structs import replace
 from nodedevice_agent.devicemanager.attribution.attribute import KubeletState, PodResourcesRow
 from nodedevice_agent.devicemanager.records.allocations import Allocation
-from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.kubelet.attribution_feed import AttributionFeed
 from nodedevice_agent.kubelet.readings import Pace
 
@@ -20,24 +19,19 @@ ROW = PodResourcesRow("default", "p", "main", GPU, ("a",))
 
 
 class Node:
-    """A feed beside a kubelet. states: what its mirror got."""
+    """A feed beside a kubelet. states: what its mirror got. troubles: one for each change of the feed's trouble."""
 
     def __init__(self, kubelet: KubeletAnswers) -> None:
         self.kubelet = kubelet
         self.states: list[KubeletState] = []
         self.conflicts: tuple[Allocation, ...] = ()
-        self.troubles = 0
+        self.troubles: list[None] = []
         self.mirror = cast(Any, SimpleNamespace(is_outdated=True, conflicts=(), read=self.states.append))
-        host = SimpleNamespace(manager=SimpleNamespace(attribution=self.mirror), settle=self._settle)
+        host: Any = SimpleNamespace(manager=SimpleNamespace(attribution=self.mirror))
+        host.settle = lambda: setattr(self.mirror, "conflicts", self.conflicts)
         self.reader = kubelet.reader()
-        self.feed = AttributionFeed(kubelet.directory, cast(PluginHost, host), self._trouble_changed)
+        self.feed = AttributionFeed(kubelet.directory, host, lambda: self.troubles.append(None))
         self.reader.subscribe(self.feed)
-
-    def _settle(self) -> None:
-        self.mirror.conflicts = self.conflicts
-
-    def _trouble_changed(self) -> None:
-        self.troubles += 1
 
     def seen(self) -> list[tuple[object, object]]:
         """Of each state the pods in the checkpoint, and the rows."""
@@ -54,7 +48,7 @@ async def test_the_mirror_gets_what_is_new(node: Node) -> None:
     await node.reader.read()
     assert (node.seen(), node.kubelet.calls["List"]) == ([(["p"], ())], 1)
     assert not node.mirror.is_outdated
-    assert (node.feed.trouble, node.troubles) == ("", 0)
+    assert (node.feed.trouble, node.troubles) == ("", [])
     # only a device list was written
     node.kubelet.write(HELD, registered={GPU: ("a",)})
     await node.reader.read()
@@ -89,7 +83,7 @@ async def test_trouble_with_the_checkpoint_is_logged_once(node: Node, caplog: py
         # its error is another one each time
         node.kubelet.write_text(text)
         await node.reader.read()
-    assert node.troubles == 2
+    assert len(node.troubles) == 2
     assert "Expected `object`" in node.feed.trouble
     assert node.states[-1].entries is None
     (record,) = caplog.records
@@ -97,7 +91,7 @@ async def test_trouble_with_the_checkpoint_is_logged_once(node: Node, caplog: py
     assert "not JSON" in vars(record)["error"]
     node.kubelet.write()
     await node.reader.read()
-    assert (node.feed.trouble, node.troubles, len(caplog.records)) == ("", 3, 1)
+    assert (node.feed.trouble, len(node.troubles), len(caplog.records)) == ("", 3, 1)
 
 
 async def test_pod_resources_that_do_not_answer_are_asked_again(node: Node, caplog: pytest.LogCaptureFixture) -> None:

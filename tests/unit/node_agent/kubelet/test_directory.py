@@ -24,11 +24,6 @@ def plugin_dir(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_kubelets_own_file_is_read(plugin_dir: Path) -> None:
-    (plugin_dir / CHECKPOINT).write_text(GOOD)
-    assert list(read_checkpoint(plugin_dir.parent).registered) == ["nvidia.com/gpu"]
-
-
 def test_no_file_or_no_directory_is_a_kubelet_that_has_written_nothing(plugin_dir: Path, tmp_path: Path) -> None:
     assert read_checkpoint(plugin_dir.parent) == Checkpoint()
     assert read_checkpoint(tmp_path / "none") == Checkpoint()

@@ -8,7 +8,6 @@ from nodedevice_agent.checkpoint.long_files import MAX_RESPONSE_BYTES
 from nodedevice_agent.devicemanager.attribution.attribute import PodResourcesRow
 from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.devicemanager.runtime import ContainerState, InjectionRefused, RunningContainer, Sandbox
-from nodedevice_agent.kubelet import directory
 from nodedevice_agent.plugins.nvml.environment import VISIBLE_DEVICES
 from nodedevice_agent.plugins.nvml.settings import NvmlSettings
 from nodedevice_agent.plugins.settings import PluginSettings
@@ -20,6 +19,7 @@ from tests.fakes.kubelet_answers import KubeletAnswers
 from tests.fakes.log_lines import log_lines
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC
+from tests.unit.node_agent.kubelet.reader_node import has_a_directory_there, has_a_torn_file
 
 POD = ("default", "p")
 HELD = Allocation("p", "main", GPU, {-1: ("a",)}, b"")
@@ -51,32 +51,18 @@ def met(node: Node) -> frozenset[tuple[str, str]]:
     return node.found.requests_met("p", POD)
 
 
-async def is_torn(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    node.kubelet.write_text("{ torn")
-
-
-async def is_gone_with_its_disk(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    node.kubelet.directory.checkpoint.unlink()
-    node.kubelet.directory.checkpoint.mkdir()
-
-
-async def is_too_long(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(directory, "MAX_BYTES", 100)
-    node.kubelet.write(HELD, registered={GPU: ("a",)})
-
-
-UNUSABLE = pytest.mark.parametrize("breaks", [is_torn, is_gone_with_its_disk, is_too_long])
+UNUSABLE = pytest.mark.parametrize("breaks", [has_a_torn_file, has_a_directory_there])
 
 
 @UNUSABLE
 async def test_pod_resources_say_what_a_checkpoint_that_cannot_be_used_does_not(
-    node: Node, breaks: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    node: Node, breaks: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     node.kubelet.write(HELD, registered={GPU: ("a",), NIC: ()})
     await node.found.refresh()
     assert (GPU in node.found, NIC in node.found, met(node)) == (True, True, frozenset({("main", GPU)}))
     assert node.kubelet.calls == {}, "the checkpoint says all"
-    await breaks(node, monkeypatch)
+    breaks(node)
     for rows, expected in (((ROW,), frozenset({("main", GPU)})), ((), frozenset())):
         node.kubelet.rows = rows
         await node.found.refresh()
@@ -86,9 +72,9 @@ async def test_pod_resources_say_what_a_checkpoint_that_cannot_be_used_does_not(
 
 
 @UNUSABLE
-async def test_where_neither_is_read_it_is_unknown(node: Node, breaks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_where_neither_is_read_it_is_unknown(node: Node, breaks: Any) -> None:
     node.kubelet.write(HELD, registered={GPU: ("a",)})
-    await breaks(node, monkeypatch)
+    breaks(node)
     node.kubelet.problem = "UNAVAILABLE: no route"
     await node.found.refresh()
     assert "nor its pod resources (UNAVAILABLE: no route)" in node.found.problem

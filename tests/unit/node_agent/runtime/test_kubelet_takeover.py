@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from nodedevice_agent.devicemanager.records.allocations import Allocation
-from nodedevice_agent.runtime.kubelet_takeover import CHECK_SECONDS, KubeletTakeover
+from nodedevice_agent.runtime.kubelet_takeover import KubeletTakeover
 
 from tests.fakes.background import background
 from tests.fakes.kubelet_answers import KubeletAnswers, read_at_once
@@ -61,16 +61,3 @@ async def test_each_outcome_is_logged_once(kubelet: Kubelet, caplog: pytest.LogC
         kubelet.allocates()
         await asyncio.sleep(100)
         assert len(caplog.records) == 2
-
-
-@virtual_time
-async def test_it_is_asked_now_and_then(kubelet: Kubelet) -> None:
-    async with background(kubelet.own.run()):
-        await asyncio.sleep(CHECK_SECONDS * 2.5)
-        assert kubelet.calls["connections"] == 0
-        kubelet.allocates(GPU)
-        await asyncio.sleep(CHECK_SECONDS * 3)
-        assert kubelet.calls == {"connections": 3, "List": 3}
-        kubelet.allocates()
-        await asyncio.sleep(CHECK_SECONDS * 3)
-        assert kubelet.calls["List"] <= 4

@@ -11,7 +11,6 @@ from nodedevice_agent.checkpoint.format import encode
 from nodedevice_agent.cli import run
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.devicemanager.resources.devices import Device
-from nodedevice_agent.deviceplugin.plugin_dir import PluginDirectory
 from nodedevice_agent.errors import AgentSettingsError
 from nodedevice_agent.lib.filesystem import boot_id
 from nodedevice_agent.plugins.settings import PluginSettings
@@ -19,7 +18,6 @@ from nodedevice_agent.plugins.simulated.settings import SimulatedSettings
 from nodedevice_agent.settings import AgentSettings, read_topology
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
-from tests.fakes.polling import until
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, held_by, pod
 from tests.unit.node_agent.idle_agent import running, settings
 
@@ -117,21 +115,3 @@ async def test_a_registry_that_contains_the_plugin_directory_is_refused(registry
     named = rf"^--plugins-registry-dir {tmp_path / registry} contains --plugin-dir {given.plugin_dir}, .* use separate"
     with pytest.raises(AgentSettingsError, match=named):
         await run._run(given)
-
-
-async def test_a_plugin_directory_in_use_is_waited_for_and_taken_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(run, "_DIRECTORY_RETRY_SECONDS", 0.0)
-    given = settings(tmp_path)
-    first = PluginDirectory.take(Path(given.plugin_dir))
-
-    async def end_first() -> None:
-        await until(lambda: "waiting for the plugin directory" in caplog.messages)
-        first.close()
-
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(end_first())
-        async with running(given, monkeypatch) as (_, second):
-            assert not second.done()
-    assert caplog.messages.count("waiting for the plugin directory") == 1

@@ -234,21 +234,6 @@ async def test_what_two_plugins_serve_is_named(
     assert {Path(path).name for path in found["sockets"]} == {one.socket_path.name, other.socket_path.name}
 
 
-async def test_a_plugin_that_outlives_a_restart_may_register_again(tmp_path: Path) -> None:
-    """The restart has removed its socket from where it serves; it is still reached by the name that was kept."""
-    plugin = FakePlugin(GOOD, {"d0": FakeDevice()})
-    async with hosted(tmp_path) as manager:
-        await manager.register(plugin)
-    async with hosted(tmp_path) as manager:
-        await plugin.wait_for_streams(1)
-        assert not plugin.socket_path.exists()
-        await plugin.register()
-        await plugin.wait_for_calls("ListAndWatch", 3)
-        await plugin.wait_for_streams(1)
-        await manager.until(lambda: manager.available(GOOD) == 1)
-    await plugin.stop()
-
-
 async def test_counters_begin_at_0_when_a_plugin_registers(join: Start) -> None:
     """A rate over time never includes the first value of a new series."""
     await join("begins.example.com/device", pre_start_required=True)

@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, cast
 
-from nodedevice_agent.dra.claim import ResourceClaimObject
 from nodedevice_agent.dra.observer import DriverObserver
 from nodedevice_agent.dra.served import WATCH, ServedByDrivers
 from nodedevice_agent.dra.slices import RESOURCE, ResourceSliceObject
@@ -21,13 +20,12 @@ FILE_NAME: Final = "dra-pools.json"
 
 
 class Api:
-    """An API server with these slices and claims, and a Watches of it."""
+    """An API server with these slices, and a Watches of it."""
 
     def __init__(self) -> None:
         self.cluster = self
         self.kinds = frozenset({RESOURCE.plural})
         self.slices: dict[str, ResourceSliceObject] = {}
-        self.claims: dict[tuple[str, str], ResourceClaimObject] = {}
         self.asked = 0
         self.fields: list[Mapping[str, str]] = []
         self.fails: Exception | None = None
@@ -53,9 +51,6 @@ class Api:
         if self.fails is not None:
             raise self.fails
         return fields["spec.driver"] in self.beyond
-
-    async def object_of(self, kind: type, namespace: str, name: str, most_bytes: int) -> ResourceClaimObject:
-        return self.claims[namespace, name]
 
     async def follow(self, name: str, kind: type, fields: Mapping[str, str], handler: DriverObserver) -> None:
         assert (name, kind) == (WATCH, ResourceSliceObject)

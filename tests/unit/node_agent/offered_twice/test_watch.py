@@ -106,23 +106,6 @@ async def test_a_failed_comparison_is_made_again(node: Node) -> None:
 
 
 @virtual_time
-async def test_a_pod_that_holds_one_decides_which_side_goes(node: Node) -> None:
-    async with background(node.twice.run()):
-        node.kubelets(UUID)
-        node.drivers({"gpu-0": {"uuid": UUID}})
-        await asyncio.sleep(1.0)
-        for name in (GPU, POOL):
-            assert node.of(name).endswith(f"none is in use; stop the device plugin of {GPU} on this node")
-        node.kubelets(UUID, held={UUID: "one"})
-        await asyncio.sleep(1.0)
-        assert "1 in use here and 0 there; stop the DRA driver" in node.of(GPU)
-        assert "0 in use here and 1 there; stop the DRA driver" in node.of(POOL)
-        node.drivers({"gpu-0": {"uuid": UUID}}, held=frozenset({"gpu-0"}))
-        await asyncio.sleep(1.0)
-        assert f"1 there, 1 in both; drain the pods that use devices of {GPU}, then stop" in node.of(POOL)
-
-
-@virtual_time
 async def test_a_tainted_or_cordoned_device_is_not_offered_but_where_it_is_held(node: Node) -> None:
     taint = DeviceTaint(key="a", effect="NoSchedule")
     async with background(node.twice.run()):

@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 from msgspec.structs import replace
 from nodedevice_agent.checkpoint.format import encode
 from nodedevice_agent.cli.run import main
+from nodedevice_agent.delivery.selection import Evidence, choose
 from nodedevice_agent.delivery.stored import with_selected_delivery
 from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
@@ -86,6 +87,11 @@ def test_the_choice_is_stored_whatever_exists_later(node: Path, nri: Path) -> No
 def test_without_a_socket_the_kubelet_is_selected(node: Path) -> None:
     (node / "nri.sock").touch()
     assert (select(node), stored(node)) == ("kubelet", "kubelet\n")
+
+
+def test_the_reason_names_a_bounded_number_of_resources() -> None:
+    reason = choose(Evidence("", True, [f"example.com/r{index}" for index in range(9)]))[1]
+    assert reason == "the kubelet's checkpoint has example.com/r0, example.com/r1, example.com/r2, …"
 
 
 GROUP = {"paths": [{"path": "/dev/x"}]}
@@ -185,6 +191,7 @@ def test_move_from_a_kubelet_whose_checkpoint_has_the_name(node: Path) -> None:
     kubelet_knows(node, GPU)
     assert f"the kubelet still has {GPU}" in move(node, "nri").output
     assert f"the kubelet's checkpoint contains: {GPU}" in command(node, "show").output
+    assert select(node, **SIMULATED) == "nri", "what is stored counts"
 
 
 def test_move_requires_a_drained_node(node: Path) -> None:

@@ -90,7 +90,7 @@ def on(device_id: str, *nodes: int) -> list[dict[str, Any]]:
     return [{**plain, "topology": {"nodes": [{"ID": str(n)} if n else {}]}} for n in nodes] or [plain]
 
 
-@pytest.mark.kubelet("scenario 76", "scenario 77", "scenario 83", "scenario 92")
+@pytest.mark.kubelet("behaviour 72", "scenario 73", "scenario 76", "scenario 77", "scenario 83", "scenario 92")
 async def test_list_get_and_allocatable_with_all_kinds_of_containers(scenario: Scenario, monitor: Monitor) -> None:
     scenario.run(pod("train", *CONTAINERS))
     # the sidecar, which came next, reuses the init container's device

@@ -6,9 +6,9 @@ from nodedevice_agent.devicemanager.resources.devices import Device
 from nodedevice_agent.podresources import view as pod_resources
 from nodedevice_agent.podresources.view import ContainerDevices, DeviceOnNode
 
-from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, container, init, pod, sidecar
+from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario, container, pod
 
-APP, SIDECAR = ContainerKind.APP, ContainerKind.SIDECAR
+APP = ContainerKind.APP
 
 
 def view_of(scenario: Scenario, name: str) -> list[ContainerDevices] | None:
@@ -47,15 +47,6 @@ def test_one_entry_per_resource_device_and_numa_node() -> None:
     assert view_of(scenario, "p") == [ContainerDevices("main", APP, devices)]
 
 
-@pytest.mark.kubelet("behaviour 72", "scenario 73")
-def test_sidecars_come_before_apps_and_init_containers_are_left_out() -> None:
-    scenario = Scenario.with_plugin(["g0", "g1", "g2"])
-    scenario.run(pod("p", init("first"), sidecar("proxy"), container("app", gpu=1)))
-    found = view_of(scenario, "p")
-    assert found is not None
-    assert [(c.name, c.kind, len(c.devices)) for c in found] == [("proxy", SIDECAR, 1), ("app", APP, 1)]
-
-
 @pytest.mark.kubelet("behaviour 73")
 @pytest.mark.parametrize("event", ["over", "gone", "missing from the next list"])
 def test_a_pod_that_ended_is_unknown(event: str) -> None:
@@ -70,7 +61,7 @@ def test_a_pod_that_ended_is_unknown(event: str) -> None:
     assert view_of(scenario, "p") is None
 
 
-@pytest.mark.kubelet("behaviour 28", "scenario 15")
+@pytest.mark.kubelet("behaviour 28", "scenario 15", "scenario 16")
 @pytest.mark.parametrize(
     ("listed", "cordoned", "expected"),
     [
@@ -85,6 +76,10 @@ def test_allocatable(listed: list[str | Device], cordoned: list[str], expected: 
     scenario = Scenario.with_plugin(listed).run(pod("p", gpu=1))
     scenario.cordon(GPU, cordoned)
     assert allocatable(scenario) == [DeviceOnNode(GPU, device_id) for device_id in expected]
+    # what recovers, and is cordoned no more, is allocatable again
+    scenario.cordon(GPU, [])
+    scenario.lists(["g0", "g1"])
+    assert allocatable(scenario) == [DeviceOnNode(GPU, "g0"), DeviceOnNode(GPU, "g1")]
 
 
 @pytest.mark.kubelet("scenario 74")
@@ -96,11 +91,3 @@ def test_allocatable_lists_each_numa_node_of_each_resource() -> None:
     assert allocatable(scenario) == expected
     scenario.disconnect(NIC, 2)
     assert allocatable(scenario) == expected[:2]
-
-
-@pytest.mark.kubelet("scenario 16")
-def test_a_device_that_recovers_is_allocatable_again() -> None:
-    scenario = Scenario.with_plugin([Device("g0", healthy=False)])
-    assert allocatable(scenario) == []
-    scenario.lists(["g0"])
-    assert allocatable(scenario) == [DeviceOnNode(GPU, "g0")]

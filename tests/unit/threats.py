@@ -126,7 +126,7 @@ TESTS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
             "tests/unit/node_agent/dra/test_served.py::test_what_is_gone_is_forgotten_with_its_object_unless_pods_hold_devices",
         ),
         "fill a NodeDevice": (
-            "tests/unit/node_agent/dra/test_status_room.py::test_a_long_list_is_cut_and_counted_with_what_matters_in_it",
+            "tests/unit/node_agent/dra/test_status.py::test_a_long_list_is_cut_and_counted_with_what_matters_in_it",
         ),
         "delay others by changes": (
             "tests/unit/node_agent/dra/test_observer.py::test_of_many_generations_a_few_are_decoded_and_the_last_one_counts",

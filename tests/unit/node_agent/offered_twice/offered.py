@@ -89,3 +89,7 @@ SHOWN: Mapping[tuple[Source, Kind, bool], Raw] = {
     (Source.BUILT_IN, Kind.FILE, True): Raw("ttyUSB3", tokens=(NUMBER, "/devices/pci0000:00/usb1/1-1/1-1:1.0/ttyUSB3")),
     (Source.BUILT_IN, Kind.SERIAL, True): Raw("usb", tokens=("c188:9", "/usb/0403:6001:A50285BI/1.0/ttyUSB#0")),
 }
+
+
+def uuid(number: int) -> str:
+    return f"GPU-{number:08x}-0000-4000-8000-{number:012x}"

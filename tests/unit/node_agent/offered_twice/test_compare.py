@@ -10,7 +10,7 @@ from nodedevice_agent.offered_twice.compare import Kept, Offer, find
 from nodedevice_agent.offered_twice.files import Node
 from nodedevice_agent.offered_twice.sources import Raw, Source
 
-from tests.unit.node_agent.offered_twice.offered import NUMBER, PATH, PCI, UUID, findings, offer, pairs
+from tests.unit.node_agent.offered_twice.offered import NUMBER, PATH, PCI, UUID, findings, offer, pairs, uuid
 
 BUS = "resource.kubernetes.io/pciBusID"
 MIG = "MIG-11111111-2222-3333-4444-55555555555{}"
@@ -186,10 +186,6 @@ def test_what_is_no_file_is_shared_only_as_long_as_it_is() -> None:
     assert findings(plugin, driver, kept=kept)
 
 
-def _uuid(number: int) -> str:
-    return f"GPU-{number:08x}-0000-4000-8000-{number:012x}"
-
-
 def _address(number: int) -> str:
     return f"0000:{number // 32:02x}:{number % 32:02x}.0"
 
@@ -201,9 +197,9 @@ NUMBERS = st.lists(st.integers(1, 400), unique=True, max_size=40)
 def test_every_planted_pair_is_found_and_no_other(theirs: list[int], drivers: list[int], data: st.DataObject) -> None:
     """Devices with identities of their own, of which some are in both sources, by any kind that both have."""
     by_pci = {n for n in drivers if data.draw(st.booleans())}
-    kubelets = [Raw(_address(n) if n in by_pci else _uuid(n)) for n in theirs]
+    kubelets = [Raw(_address(n) if n in by_pci else uuid(n)) for n in theirs]
     both = [
-        Raw(f"gpu-{n}", {"x/uuid": _uuid(n), BUS: _address(n), "x/serial": f"s{n}", "x/vendor": "v"}) for n in drivers
+        Raw(f"gpu-{n}", {"x/uuid": uuid(n), BUS: _address(n), "x/serial": f"s{n}", "x/vendor": "v"}) for n in drivers
     ]
     found = pairs(of_kubelet(*kubelets), of_driver(*both))
     assert len(found) == len({*theirs} & {*drivers})
@@ -215,7 +211,7 @@ def test_steps_and_work_grow_with_the_devices_alone() -> None:
 
     def steps(sources: int, devices: int) -> int:
         offers = [
-            offer(Source.KUBELET, [Raw(_uuid(n)) for n in range(1, devices + 1)], name=f"v{s}.example.com/gpu")
+            offer(Source.KUBELET, [Raw(uuid(n)) for n in range(1, devices + 1)], name=f"v{s}.example.com/gpu")
             for s in range(sources)
         ]
         return sum(1 for _ in find(offers, Kept()))

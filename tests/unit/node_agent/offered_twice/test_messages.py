@@ -9,7 +9,7 @@ from nodedevice_agent.offered_twice.compare import MOST_DEVICES, Offer
 from nodedevice_agent.offered_twice.messages import message
 from nodedevice_agent.offered_twice.sources import Raw, Source
 
-from tests.unit.node_agent.offered_twice.offered import UUID, findings, offer
+from tests.unit.node_agent.offered_twice.offered import UUID, findings, offer, uuid
 
 IDS = {
     Source.KUBELET: Raw(UUID),
@@ -49,17 +49,13 @@ def test_the_unused_side_goes_else_the_plugin(sources: tuple[Source, Source], he
     assert all((drain in text) == (len(held) == 2) for text in texts.values())
 
 
-def _uuid(number: int) -> str:
-    return f"GPU-{number:08x}-0000-4000-8000-{number:012x}"
-
-
 def test_of_two_of_one_kind_the_first_by_name_goes_on_both_sides() -> None:
     texts = said(*(offer(Source.KUBELET, [Raw(UUID)], name=f"{vendor}.example.com/gpu") for vendor in "ba"))
     assert {who_goes(text) for text in texts.values()} == {"a.example.com/gpu"}
 
 
 def test_few_devices_are_named_and_the_rest_counted() -> None:
-    ids = [_uuid(n) for n in range(1, 6)]
+    ids = [uuid(n) for n in range(1, 6)]
     offers = [offer(Source.KUBELET, [Raw(i) for i in ids]), offer(Source.PLUGIN, [Raw(i) for i in ids], held=ids[:2])]
     texts = said(*offers)
     here, there = (texts[each.resource_name] for each in offers)
@@ -72,7 +68,7 @@ def test_few_devices_are_named_and_the_rest_counted() -> None:
 def test_few_other_resources_are_named_and_the_message_is_bounded() -> None:
     longest = "x" * 60
     offers = [
-        offer(Source.PLUGIN, [Raw(_uuid(n)) for n in range(1, 9)], name=f"{longest}{number:02}.example.com/{longest}")
+        offer(Source.PLUGIN, [Raw(uuid(n)) for n in range(1, 9)], name=f"{longest}{number:02}.example.com/{longest}")
         for number in range(12)
     ]
     texts = said(*offers)
@@ -82,6 +78,6 @@ def test_few_other_resources_are_named_and_the_message_is_bounded() -> None:
 
 
 def test_more_than_a_nodedevice_can_list_are_not_counted() -> None:
-    ids = [Raw(_uuid(n)) for n in range(1, MOST_DEVICES + 3)]
+    ids = [Raw(uuid(n)) for n in range(1, MOST_DEVICES + 3)]
     texts = said(offer(Source.KUBELET, ids), offer(Source.PLUGIN, ids))
     assert all(text.startswith(f"{MOST_DEVICES} or more devices are") for text in texts.values())

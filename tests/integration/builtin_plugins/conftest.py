@@ -7,12 +7,8 @@ import pytest
 
 from tests.fakes.device_manager import Manager
 from tests.integration.builtin_plugins.plugins import GPU, gpus, running
+from tests.integration.deadlines import deadlines as deadlines
 from tests.integration.deadlines import long_deadlines as long_deadlines
-
-
-@pytest.fixture(autouse=True)
-def deadlines(long_deadlines: None) -> None:
-    """None of them decides a test here."""
 
 
 @pytest.fixture

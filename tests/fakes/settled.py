@@ -8,7 +8,7 @@ from typing import Any, Final
 from nodedevice_agent.devicemanager.effects import Effect, Publish
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
-from nodedevice_agent.kubelet.served import ServedByKubelet
+from nodedevice_agent.kubelet.served import KubeletResources
 
 _PLUGINS: Final = (
     "add configured connected cordoned cordons_outdated disconnected displaced listed ranked recovered tick"
@@ -59,7 +59,7 @@ def attributing(now: float = 0.0, checkpoint: Checkpoint | None = None, **option
 
 def observing() -> Any:
     """What the kubelet serves."""
-    found = ServedByKubelet(0.0)
+    found = KubeletResources(0.0)
     return Settled(found, lambda now: [Publish(name) for name in found.settle(now)])
 
 

@@ -23,7 +23,7 @@ from nodedevice_agent.kubelet.directory import KubeletDirectory
 from nodedevice_agent.kubelet.observer import Observer
 from nodedevice_agent.kubelet.reader import KubeletReader
 from nodedevice_agent.kubelet.readings import ClaimRow, PodReading
-from nodedevice_agent.kubelet.served import ServedByKubelet
+from nodedevice_agent.kubelet.served import KubeletResources
 
 from tests.fakes.settled import attributing, host_of
 from tests.largest.node import NAME, beat
@@ -42,7 +42,7 @@ async def devices_given_out_by_the_kubelet(folder: Path) -> AsyncIterator[None]:
     mirror.connected(NAME, 1, PluginOptions(), 0.0)
     mirror.listed(NAME, 1, accept(Device(f"d{number:04}") for number in range(DEVICES)), 0.0)
     host = cast(PluginHost, host_of(mirror))
-    served = ServedByKubelet(0.0)
+    served = KubeletResources(0.0)
     directory = KubeletDirectory(folder)
     pods = [Pod(f"uid-{number}", "n", f"p{number}", (Container("c", limits={NAME: 16}),)) for number in range(PODS)]
     mirror.pod_events.synced(pods, 0.0)

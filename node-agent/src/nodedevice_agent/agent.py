@@ -40,7 +40,7 @@ from nodedevice_agent.kubelet.directory import KubeletDirectory
 from nodedevice_agent.kubelet.injected_containers import InjectedContainers
 from nodedevice_agent.kubelet.observer import Observer
 from nodedevice_agent.kubelet.reader import KubeletReader
-from nodedevice_agent.kubelet.served import ServedByKubelet
+from nodedevice_agent.kubelet.served import KubeletResources
 from nodedevice_agent.lib import memory
 from nodedevice_agent.lib.deviceplugin_server.built_in import BuiltInSockets
 from nodedevice_agent.lib.filesystem import boot_id
@@ -92,20 +92,22 @@ class Agent:
         publish = self._publisher.publish
         self._host = PluginHost(self._manager, state_dir, directory, publish, sockets, report, built_in)
         self.is_serving = self._host.is_serving
-        observed = ServedByKubelet(asyncio.get_running_loop().time()) if settings.observe else None
+        observed = KubeletResources(asyncio.get_running_loop().time()) if settings.observe else None
         # static pods that the runtime has not shown are only observed
         pods = self._manager.pods if observed is None else observed.pods
         self._reader = KubeletReader(KubeletDirectory(Path(settings.kubelet_dir)), pods)
         self._observer = self._kubelet_observer(observed, cluster)
         self._drivers = self._drivers_observation(observed)
         self._sources: list[Source] = []
+        self._served_status: ServedStatus | None = None
         observers: list[PodObserver] = []
         places, displaced = [self._manager.places], list[Displace]()
         if self._observer is not None:
             observers.append(self._observer)
             places.append(self._observer.served.places)
             displaced.append(self._observer.displace)
-            self._sources.append(ServedStatus(self._observer.served, self._manager, settings.delivery))
+            self._served_status = ServedStatus(self._observer.served, self._manager, settings.delivery)
+            self._sources.append(self._served_status)
         if self._drivers is not None:
             observers.append(self._drivers.holders)
         pools = self._pools = self._drivers.slices if self._drivers is not None else self._former_pools(observed)
@@ -232,7 +234,7 @@ class Agent:
         reader.directory.refuse_as_own(directory.path)
         return KubeletBackend(self._host, reader, self._publisher.refresh, grace_seconds)
 
-    def _kubelet_observer(self, served: ServedByKubelet | None, cluster: KubeClient) -> Observer | None:
+    def _kubelet_observer(self, served: KubeletResources | None, cluster: KubeClient) -> Observer | None:
         if served is None:
             return None
         capacity = partial(cluster.node_capacity, self._settings.node_name)
@@ -240,7 +242,7 @@ class Agent:
         self._reader.subscribe(observer)
         return observer
 
-    def _drivers_observation(self, served: ServedByKubelet | None) -> "Observation | None":
+    def _drivers_observation(self, served: KubeletResources | None) -> "Observation | None":
         if served is None or not self._settings.observe_dra:
             return None
         from nodedevice_agent.dra.observation import Observation
@@ -249,7 +251,7 @@ class Agent:
         node_name, file = self._settings.node_name, Path(self._settings.state_dir, POOLS_FILE_NAME)
         return Observation(publisher.watches, node_name, self._reader, publisher.publish_served, others, file)
 
-    def _former_pools(self, served: ServedByKubelet | None) -> "DriverObserver | None":
+    def _former_pools(self, served: KubeletResources | None) -> "DriverObserver | None":
         """Removes NodeDevices of pools after the observation of drivers was turned off."""
         file, publisher = Path(self._settings.state_dir, POOLS_FILE_NAME), self._publisher
         if not os.path.exists(file):
@@ -261,8 +263,7 @@ class Agent:
 
     def _comparison(self) -> OfferedTwice:
         observer = self._observer
-        kubelets = next((source for source in self._sources if isinstance(source, ServedStatus)), None)
-        sources = NodeSources(self._manager, observer, kubelets, self._drivers, self._host.now)
+        sources = NodeSources(self._manager, observer, self._served_status, self._drivers, self._host.now)
         host = HostReader(self._settings.plugins.host_root)
         found = OfferedTwice(sources, host, self._publisher.refresh)
         self._publisher.offered_twice = found

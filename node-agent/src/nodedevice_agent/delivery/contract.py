@@ -9,9 +9,7 @@ from nodedevice_agent.devicemanager.snapshot import Snapshot
 
 
 class Delivery:
-    """name: one of DELIVERIES. The defaults suit a delivery that knows everything and injects nothing."""
-
-    name = ""
+    """The defaults suit a delivery that knows everything and injects nothing."""
 
     @property
     def is_settled(self) -> bool:

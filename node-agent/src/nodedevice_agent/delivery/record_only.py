@@ -1,6 +1,6 @@
 """`--delivery none`: devices are counted and recorded, but do not reach containers."""
 
-from nodedevice_api.names import DELIVERY_NONE, Reason
+from nodedevice_api.names import Reason
 
 from nodedevice_agent.delivery.contract import Delivery
 from nodedevice_agent.devicemanager.snapshot import Snapshot
@@ -14,8 +14,6 @@ _ADVERTISED = (
 
 class RecordOnly(Delivery):
     """The delivery `none`. advertises: whether the devices are advertised nevertheless."""
-
-    name = DELIVERY_NONE
 
     def __init__(self, *, advertises: bool = False) -> None:
         self._advertises = advertises

@@ -1,9 +1,9 @@
 """The device manager: a state machine over plugins, devices, pods and allocations.
 
-Each public method of the first five groups is an event: it takes `now` (monotonic seconds), changes its own subject and marks the
-consequences. settle() carries these out in stages, and returns the effects for the host. The host calls it after each event, in the
-same turn. Reads change nothing, and time passes only through tick(). For any order of events, no device is held or reserved by two
-pods, and a committed allocation stays until its pod has ended.
+Each public method of the first five groups is an event: it takes `now` (monotonic seconds) if time matters to it, changes its own
+subject, marks the consequences and returns nothing. settle() carries these out in stages, and returns the effects for the host.
+The host calls it after each event, in the same turn. Reads change nothing, and time passes only through tick(). For any order of
+events, no device is held or reserved by two pods, and a committed allocation stays until its pod has ended.
 
 Source: kubelet device manager @ 1.37 (pkg/kubelet/cm/devicemanager), row by row; docs/differences.md lists intended differences.
 """
@@ -51,7 +51,7 @@ class DeviceManager:
     waits_for_cordons: nothing of a resource is allocated before its first cordoned(). topology: whether a container's devices must
     be near each other. allocate_retry: by resource name (* for all others) whether a failed Allocate is retried; by default always.
     is_attributed: by resource name, whether the kubelet allocates its devices, which are then attributed to pods; None if it
-    allocates none. delivery: for new allocations, and for restored ones without a record of it.
+    allocates none. delivery: of every other resource.
     """
 
     def __init__(
@@ -76,11 +76,12 @@ class DeviceManager:
             deadlines,
             waits_for_cordons=waits_for_cordons,
             flapping=flapping,
+            delivery=delivery,
             is_attributed=is_attributed,
             make_list_limit=make_list_limit,
         )
         self.resources, self.cordons = self.table.by_name, self.table.cordons
-        self.book = book = AllocationBook(self.resources, delivery)
+        self.book = book = AllocationBook(self.resources)
         self._physical = PhysicalDevices(self.resources, SameDevices(self.resources, self.table.preference))
         # the containers of the runtime; changed by the handler of the runtime's events
         self.containers = RuntimeContainers()
@@ -200,24 +201,23 @@ class DeviceManager:
         if is_changed and resource.use.holders and resource.presence.is_built_in:
             self._reallocations.forget_outdated(resource)
 
-    def forget(self, resource_name: str) -> bool:
-        """Forget a resource whose plugin is gone; returns whether it is unknown now, and its NodeDevice and metrics have to go.
+    def forget(self, resource_name: str) -> None:
+        """Forget a resource whose plugin is gone.
 
         It stays while a pod holds or requests it, or while a cordoned device of it may be offered under another name.
         """
         resource = self.resources.get(resource_name)
         if resource is None:
-            return True
+            return
         requested = (request.resource_name for pod in self.pods.values() for request in pod.device_requests)
         is_needed = resource.use.holders or resource.identities.claimed() or resource_name in requested
         if resource.presence.state is not EndpointState.GONE or is_needed or resource.may_answer:
-            return False
+            return
         self.resources.pop(resource_name).forgotten()
         self.table.list_limit.forgotten(resource_name)
         self.releasing.forget(resource_name)
         for calls in (self._reallocations, self.pre_starts):
             calls.forget_resource(resource_name)
-        return True
 
     def containers_changed(self, pod_uid: str = "") -> None:
         """The device files of a pod's containers, or of all ("" after the runtime has listed them), may be in use, or no more."""

@@ -163,20 +163,18 @@ class PodEvents(Struct, eq=False):
         if not may_run and pod_uid not in self.pods:
             self.table.possible_holders_are(omitted_allocations.without(self.table.by_name, pod_uid))
 
-    def kubelet_allocated(self, pod_uid: str, requests: Collection[tuple[str, str]], now: float) -> bool:
+    def kubelet_allocated(self, pod_uid: str, requests: Collection[tuple[str, str]], now: float) -> None:
         """Record requests of a pod that the kubelet's own device manager has met, each a container and a resource name: the pod is
         neither served here nor pending for these. Ignored for a resource that a plugin serves here, and for allocations made here.
-        Returns whether a pending pod is affected.
         """
         pod = self.pods.get(pod_uid)
         if pod is None or pod_uid in self.allocator.in_progress:
-            return False
+            return
         asked = {(request.container, request.resource_name) for request in pod.device_requests}
         met = {r for r in asked.intersection(requests) if self.table.is_disconnected(r[1])}
         met = {r for r in met if self.book.of(pod_uid, *r) is None}
         if not met:
-            return False
+            return
         self._met[pod_uid] = self._met.get(pod_uid, frozenset()) | met
         self.allocator.pod_terminating(pod_uid)
         self._seen(pod, now)
-        return True

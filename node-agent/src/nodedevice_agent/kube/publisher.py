@@ -124,8 +124,11 @@ class Publisher:
 
     def forget(self, resource_name: str) -> bool:
         """Forget a resource without an object whose plugin is gone and that no pod needs. Returns whether it did."""
-        was_known = resource_name in self._host.manager.resources
-        if not self._host.manager.forget(resource_name):
+        manager = self._host.manager
+        was_known = resource_name in manager.resources
+        manager.forget(resource_name)
+        self._host.settle()
+        if resource_name in manager.resources:
             return False
         if was_known:
             self._delivery.resource_forgotten(resource_name)
@@ -261,7 +264,7 @@ class Publisher:
             observed,
             wall_time=wall_time,
             version=__version__,
-            delivery=delivery.name,
+            delivery=manager.resources[resource_name].delivery,
             unsaved=self._host.unsaved,
             notes=self._notes or delivery.notes,
             injectable=delivery.injectable(now),

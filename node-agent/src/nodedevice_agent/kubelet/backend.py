@@ -5,7 +5,6 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
-from nodedevice_api.names import DELIVERY_KUBELET
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 from nodedevice_common.pacing import Backoff
 from nodedevice_common.tasks import apart, retried
@@ -60,8 +59,6 @@ class KubeletBackend(Delivery):
 
     grace_seconds: how long a restarting kubelet is not reported as unreachable.
     """
-
-    name = DELIVERY_KUBELET
 
     def __init__(
         self,

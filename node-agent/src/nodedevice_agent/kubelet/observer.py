@@ -19,7 +19,7 @@ from nodedevice_agent.devicemanager.attribution.attribute import KubeletState
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.kubelet.reader import KubeletReader
 from nodedevice_agent.kubelet.readings import AttributionSubscriber, CheckpointReading, DevicesByID, Pace, PodReading
-from nodedevice_agent.kubelet.served import ServedByKubelet, devices_of
+from nodedevice_agent.kubelet.served import KubeletResources, devices_of
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class Observer(AttributionSubscriber):
     def __init__(
         self,
         reader: KubeletReader,
-        served: ServedByKubelet,
+        served: KubeletResources,
         publish: Callable[[str], None],
         capacity: Callable[[], Awaitable[Mapping[str, int]]],
     ) -> None:

@@ -15,7 +15,7 @@ from nodedevice_api.names import Reason
 from nodedevice_api.nodedevice import DeviceStatus
 
 from nodedevice_agent.devicemanager.attribution.attribute import KubeletState, unordered
-from nodedevice_agent.devicemanager.effects import Publish
+from nodedevice_agent.devicemanager.effects import Effect, Publish
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
@@ -126,7 +126,7 @@ class _NoLimit(ListLimit):
         return listed
 
 
-class ServedByKubelet:
+class KubeletResources:
     """Call read() after each reading of the kubelet, and settle() after each event. Pods are handled as in every device manager."""
 
     def __init__(self, now: float) -> None:
@@ -151,14 +151,17 @@ class ServedByKubelet:
         # by pod UID: resource names and IDs of devices that its status reports as unhealthy
         self._reported: dict[str, frozenset[tuple[str, str]]] = {}
         self._are_lists_due = False
+        # since the last settle()
+        self._effects: list[Effect] = []
 
     def settle(self, now: float) -> list[str]:
         """Call after each event. Returns the resources that may have changed; other effects do not apply here."""
-        found = [*self.manager.settle(now)]
+        self._effects += self.manager.settle(now)
         if self._are_lists_due:
             self._are_lists_due = False
             self._list(now)
-            found += self.manager.settle(now)
+            self._effects += self.manager.settle(now)
+        found, self._effects = self._effects, []
         return list(dict.fromkeys(effect.resource_name for effect in found if isinstance(effect, Publish)))
 
     def read(self, found: KubeletDevices, state: KubeletState, now: float) -> None:
@@ -226,8 +229,9 @@ class ServedByKubelet:
             self._list(now)
 
     def forget(self, resource_name: str) -> bool:
-        """Forget a resource and its remembered devices, see DeviceManager.forget()."""
-        is_forgotten = self.manager.forget(resource_name)
+        """Forget a resource and its remembered devices, see DeviceManager.forget(). Returns whether it is unknown now."""
+        self.manager.forget(resource_name)
+        is_forgotten = resource_name not in self.resources
         if is_forgotten:
             self._remembered.pop(resource_name, None)
             self._made.pop(resource_name, None)
@@ -321,5 +325,6 @@ class ServedByKubelet:
         for name in new:
             self.manager.connected(name, _ENDPOINT, PluginOptions(), now)
         if new:
-            self.manager.attribution.settle()
+            # the devices that pods hold of it are in its list
+            self._effects += self.manager.settle(now)
         return bool(new)

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
-from nodedevice_api.names import DELIVERY_KUBELET, DELIVERY_NRI
+from nodedevice_api.names import DELIVERY_KUBELET
 from nodedevice_common.tasks import retried
 
 from nodedevice_agent import metrics
@@ -60,8 +60,6 @@ K = TypeVar("K", str, tuple[str, str])
 
 class NriBackend(Delivery, RuntimeHandler):
     """on_change: called when each resource's condition Injectable may have changed."""
-
-    name = DELIVERY_NRI
 
     def __init__(
         self,

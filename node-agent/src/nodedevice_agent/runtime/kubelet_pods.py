@@ -49,10 +49,11 @@ class KubeletPods:
         pending = self._manager.allocator.pending.get(pod_uid)
         if pending is None or pending.reason not in _NOT_SERVED:
             return
-        if self._manager.pod_events.kubelet_allocated(pod_uid, self._met(pod_uid), self._host.now()):
+        self._manager.pod_events.kubelet_allocated(pod_uid, self._met(pod_uid), self._host.now())
+        self._host.settle()
+        if self._manager.allocator.pending.get(pod_uid) is not pending:
             extra = {"pod_uid": pod_uid, "resource_name": pending.resource_name}
             log.info("the kubelet has allocated what a pod waits for; leaving it to the kubelet", extra=extra)
-            self._host.settle()
 
     async def leave_all(self) -> NoReturn:
         """Leave waiting pods to the kubelet whenever it may have served one."""

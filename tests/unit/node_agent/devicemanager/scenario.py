@@ -192,6 +192,10 @@ class Scenario:
 
     # -- reads -----------------------------------------------------------------------------------------------------
 
+    def forgets(self, name: str) -> bool:
+        self.manager.forget(name)
+        return name not in self.manager.resources
+
     def snapshot(self, name: str = GPU) -> Snapshot:
         return snapshot(self.manager, name)
 

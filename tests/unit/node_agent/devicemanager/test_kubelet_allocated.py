@@ -64,6 +64,6 @@ def test_a_static_pod_that_comes_again_waits_again() -> None:
 
 def test_its_pods_keep_no_resource_that_is_gone() -> None:
     scenario = left("Gone").run(pod("p", gpu=1))
-    assert not scenario.manager.forget(GPU)
+    assert not scenario.forgets(GPU)
     scenario.happens("pod_events.kubelet_allocated", "p", MAIN_GPU)
-    assert scenario.manager.forget(GPU)
+    assert scenario.forgets(GPU)

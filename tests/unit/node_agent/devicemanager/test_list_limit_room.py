@@ -147,13 +147,13 @@ def test_a_resource_is_not_forgotten_while_its_plugin_may_answer_and_then_leaves
     scenario.manager.table.disconnected(GPU, 1, scenario.now, is_silent=True)
     scenario.passes(300)
     scenario.plugin(60, NIC, 2)
-    assert not scenario.manager.forget(GPU)
+    assert not scenario.forgets(GPU)
     # most plugins list once
     scenario.connect()
     assert (scenario.snapshot().total, is_refused(scenario, NIC)) == (60, True)
     scenario.disconnect()
     scenario.passes(300)
-    assert scenario.manager.forget(GPU)
+    assert scenario.forgets(GPU)
     scenario.lists(60, NIC, 2)
     assert not is_refused(scenario, NIC)
 

@@ -194,22 +194,22 @@ class TestCordons:
 class TestForget:
     def test_a_resource_is_forgotten_once_its_plugin_is_gone_and_no_pod_holds_it_or_asks_for_it(self) -> None:
         scenario = Scenario.with_plugin(2).run(pod("a", gpu=1))
-        assert scenario.manager.forget(GPU) is False
+        assert scenario.forgets(GPU) is False
         scenario.disconnect()
-        assert not scenario.manager.forget(GPU)
+        assert not scenario.forgets(GPU)
         scenario.passes(GRACE_SECONDS)
-        assert not scenario.manager.forget(GPU)
+        assert not scenario.forgets(GPU)
         scenario.see(pod("b", gpu=1))
         scenario.gone("a")
-        assert not scenario.manager.forget(GPU)
+        assert not scenario.forgets(GPU)
         scenario.gone("b")
-        assert scenario.manager.forget(GPU)
-        assert (scenario.manager.forget(GPU), scenario.manager.resources) == (True, {})
+        assert scenario.forgets(GPU)
+        assert (scenario.forgets(GPU), scenario.manager.resources) == (True, {})
 
     def test_what_was_to_be_published_of_it_is_not(self) -> None:
         """The release of its last device, which was a moment ago."""
         scenario = with_gone_plugin(pod("a", gpu=1), waits_for_runtime=True)
         scenario.gone("a")
         scenario.happens("releasing.containers_ended", "a")
-        assert scenario.manager.forget(GPU)
+        assert scenario.forgets(GPU)
         assert (scenario.manager.next_deadline(), scenario.passes(60)) == (None, [])

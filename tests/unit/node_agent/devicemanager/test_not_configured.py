@@ -158,17 +158,17 @@ class TestPods:
         assert (seen.total, seen.allocated, seen.available) == (1, 1, 0)
         assert [(d.id, d.present, d.reason) for d in seen.devices] == [("d0", False, "NotConfigured")]
         assert set(scenario.manager.checkpoint().registered) == {GPU}
-        assert not scenario.manager.forget(GPU)
+        assert not scenario.forgets(GPU)
         scenario.gone("p")
         assert scenario.snapshot().total == 0
-        assert scenario.manager.forget(GPU)
+        assert scenario.forgets(GPU)
 
     def test_a_pod_that_waits_has_the_reason(self) -> None:
         scenario = with_built_in(1).run(pod("p", gpu=1), pod("q", gpu=1))
         assert scenario.reasons() == {"q": "NotEnoughDevices"}
         ends(scenario)
         assert scenario.reasons() == {"q": "NotConfigured"}
-        assert not scenario.manager.forget(GPU)
+        assert not scenario.forgets(GPU)
 
 
 class TestWhoeverServesItNext:

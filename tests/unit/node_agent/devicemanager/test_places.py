@@ -88,7 +88,7 @@ class TestRoom:
         scenario = full()
         scenario.disconnect(f"{MANY}/r0", 1)
         scenario.passes(301)
-        assert scenario.manager.forget(f"{MANY}/r0")
+        assert scenario.forgets(f"{MANY}/r0")
         assert find(scenario, f"{MANY}/one-more") == ""
 
     def test_a_name_that_agent_and_kubelet_serve_counts_once_and_is_needed_where_either_needs_it(self) -> None:
@@ -123,7 +123,7 @@ class TestExchange:
         # the end of its stream comes late, and so does a list
         assert scenario.disconnect(LAST, 256) == []
         assert scenario.lists(2, LAST, 256) == []
-        assert scenario.manager.forget(LAST)
+        assert scenario.forgets(LAST)
 
     def test_one_that_registers_all_the_same_is_like_any_other(self) -> None:
         scenario = full()
@@ -139,20 +139,20 @@ class TestExchange:
         scenario.see(pod("u", Container("c", limits={LAST: 1})))
         (waiting,) = scenario.manager.pending(LAST)
         assert (waiting.reason, waiting.message.rpartition(": ")[2]) == ("PlaceTaken", "delete the pod")
-        assert not scenario.manager.forget(LAST)
+        assert not scenario.forgets(LAST)
 
     def test_at_most_one_a_minute_and_none_before_the_last_one_is_over(self) -> None:
         scenario = full()
         loser = exchange(scenario, f"{FEW}/a")
         scenario.passes(EXCHANGE_SECONDS - 1)
-        assert scenario.manager.forget(loser)
+        assert scenario.forgets(loser)
         refusal(scenario, f"{FEW}/b")
         scenario.passes(1)
         loser = exchange(scenario, f"{FEW}/b")
         scenario.passes(EXCHANGE_SECONDS)
         # its NodeDevice is still there
         refusal(scenario, f"{FEW}/c")
-        assert scenario.manager.forget(loser)
+        assert scenario.forgets(loser)
         assert find(scenario, f"{FEW}/c")
 
     def test_who_has_lost_its_place_learns_to_whom(self) -> None:
@@ -161,7 +161,7 @@ class TestExchange:
         # it does not get it back by registering at once, and no other name has to go while its NodeDevice is there
         assert f"{FEW}/a has its place" in str(refusal(scenario, loser))
         assert scenario.manager.places.beyond() == []
-        assert scenario.manager.forget(loser)
+        assert scenario.forgets(loser)
         assert f"{FEW}/a has its place" in str(refusal(scenario, loser))
         assert "has its place" not in str(refusal(scenario, f"{MANY}/another"))
 

@@ -24,11 +24,11 @@ class TestCordons:
         scenario.cordon(NIC, ["b"])
         scenario.disconnect(NIC, 2)
         scenario.passes(3600)
-        assert not scenario.manager.forget(NIC)
+        assert not scenario.forgets(NIC)
         offers(scenario, GPU, device("a", "c1:1"))
         scenario.cordon(NIC, [])
         assert free(scenario) == ["a"]
-        assert scenario.manager.forget(NIC)
+        assert scenario.forgets(NIC)
 
     def test_with_all_of_its_resource(self) -> None:
         scenario = offering(device("b", "c1:1"), name=NIC)

@@ -13,7 +13,7 @@ from nodedevice_agent.kubelet.attribution_feed import AttributionFeed
 from nodedevice_agent.kubelet.observer import Observer
 from nodedevice_agent.kubelet.reader import KubeletReader
 from nodedevice_agent.kubelet.readings import Subscriber
-from nodedevice_agent.kubelet.served import ServedByKubelet
+from nodedevice_agent.kubelet.served import KubeletResources
 from nodedevice_agent.runtime.kubelet_checkpoint import KubeletCheckpoint
 from nodedevice_agent.runtime.kubelet_takeover import KubeletTakeover
 
@@ -27,7 +27,7 @@ def observer(reader: KubeletReader, pods: dict[str, Pod]) -> tuple[Subscriber, C
     async def capacity() -> dict[str, int]:
         return {GPU: 3}
 
-    served = ServedByKubelet(0.0)
+    served = KubeletResources(0.0)
     served.pods_synced([pod("one", gpu=1), pod("two", init("i0"))], 0.0)
     served.settle(0.0)
     pods.update(served.pods)

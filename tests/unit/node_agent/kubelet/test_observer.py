@@ -11,7 +11,7 @@ from nodedevice_agent.kubelet import pod_resources
 from nodedevice_agent.kubelet.directory import CHECKPOINT, PLUGIN_DIR, POD_RESOURCES, KubeletDirectory
 from nodedevice_agent.kubelet.observer import Observer
 from nodedevice_agent.kubelet.reader import KubeletReader
-from nodedevice_agent.kubelet.served import ServedByKubelet
+from nodedevice_agent.kubelet.served import KubeletResources
 from nodedevice_agent.lib.filesystem import replace_durably
 from nodedevice_api.device_ids import shown_id
 
@@ -30,7 +30,7 @@ class Kubelet:
         (path / PLUGIN_DIR).mkdir()
         self.resources = PodResources(path / POD_RESOURCES)
         self.published: list[str] = []
-        served = ServedByKubelet(0.0)
+        served = KubeletResources(0.0)
         self.reader = KubeletReader(KubeletDirectory(path), served.pods)
         self.observer = Observer(self.reader, served, self.published.append, self.read_capacity)
         self.reader.subscribe(self.observer)

@@ -14,7 +14,7 @@ from nodedevice_agent.kubelet import served
 from nodedevice_agent.kubelet.observer import Observer
 from nodedevice_agent.kubelet.reader import KubeletReader
 from nodedevice_agent.kubelet.readings import CheckpointReading, DevicesByID, PodReading
-from nodedevice_agent.kubelet.served import ServedByKubelet
+from nodedevice_agent.kubelet.served import KubeletResources
 from nodedevice_common import tasks
 from nodedevice_common.tasks import retried
 from nodedevice_kube.api_errors import Unavailable
@@ -40,7 +40,7 @@ class Node:
         # when the capacity was read, and whether that fails
         self.reads: list[float] = []
         self.fails: Exception | None = None
-        self.served = ServedByKubelet(now())
+        self.served = KubeletResources(now())
         self.observer = Observer(reader_of(folder), self.served, lambda name: None, self._capacity)
         self.observer.pods_synced([])
 

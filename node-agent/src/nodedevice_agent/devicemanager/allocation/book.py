@@ -13,12 +13,9 @@ from nodedevice_agent.devicemanager.resources.resource import Resource
 
 
 class AllocationBook(Struct, eq=False):
-    """All committed allocations. resources: every resource with allocations; the `holders` of each are kept up to date here.
-    delivery: for new allocations, and for allocations of an earlier release, which recorded none.
-    """
+    """All committed allocations. resources: every resource with allocations; the `holders` of each are kept up to date here."""
 
     resources: Mapping[str, Resource]
-    delivery: str = ""
     # by pod UID, then by container and resource name
     by_pod: dict[str, dict[tuple[str, str], Allocation]] = {}
     # pods that have ended in the API and still hold their devices: by UID, since when (monotonic seconds)
@@ -49,8 +46,11 @@ class AllocationBook(Struct, eq=False):
             self.unanswered.pop(allocation.key, None)
 
     def restore(self, allocation: Allocation) -> None:
-        """Restore an allocation after a restart. One from the API only has the shown form of a device ID."""
-        self.add(allocation if allocation.delivery else structs.replace(allocation, delivery=self.delivery))
+        """Restore an allocation after a restart. One from the API only has the shown form of a device ID; one of an earlier release
+        has no delivery.
+        """
+        delivery = allocation.delivery or self.resources[allocation.resource_name].delivery
+        self.add(structs.replace(allocation, delivery=delivery))
         if not allocation.has_originals:
             self.without_originals.add(allocation.resource_name)
 

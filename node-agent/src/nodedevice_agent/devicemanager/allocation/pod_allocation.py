@@ -250,7 +250,7 @@ class PodAllocation(msgspec.Struct):
         resource = self.book.resources[name]
         ids_by_numa = by_numa(self.chosen, resource.numa_nodes(self.chosen) if resource.listed.at_nodes else {})
         files = recorded_files(resource, self.chosen, response)
-        made = response.octets, response.edits, response.received_at, files, self.book.delivery
+        made = response.octets, response.edits, response.received_at, files, resource.delivery
         return Allocation(self.pod.uid, container, name, ids_by_numa, *made)
 
     def complete(self, request: DeviceRequest, made: Allocation) -> None:

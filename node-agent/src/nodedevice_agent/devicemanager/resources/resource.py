@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from nodedevice_api.extended_resources import domain_of
+from nodedevice_api.names import DELIVERY_KUBELET
 from nodedevice_common.interning import intern
 
 from nodedevice_agent.devicemanager.deadlines import Deadlines
@@ -28,7 +29,7 @@ class Resource:
     """
 
     __slots__ = (
-        *("_reported", "connections", "devices", "domain", "flap_damping", "identities", "is_attributed", "is_live"),
+        *("_reported", "connections", "delivery", "devices", "domain", "flap_damping", "identities", "is_live"),
         *("listed", "name", "newest", "presence", "use"),
     )
 
@@ -36,13 +37,13 @@ class Resource:
         self,
         name: str,
         *,
-        is_attributed: bool = False,
+        delivery: str = "",
         flapping: FlapDampingLimits | None = None,
         deadlines: Deadlines | None = None,
     ) -> None:
-        """is_attributed: whether the kubelet allocates its devices, and not this device manager."""
+        """delivery: of new allocations, a DELIVERY_* of nodedevice_api.names; what the kubelet delivers, the kubelet allocates."""
         deadlines = deadlines or Deadlines()
-        self.name, self.domain, self.is_attributed = name, intern(domain_of(name)), is_attributed
+        self.name, self.domain, self.delivery = name, intern(domain_of(name)), delivery
         self.presence = Presence(name, deadlines)
         self.use = DeviceUse()
         self.identities = DeviceIdentities(self.use)
@@ -58,6 +59,11 @@ class Resource:
         self.devices: Mapping[str, Device] = NO_DEVICES.devices
         # a connected plugin has sent its list; without one no device counts as healthy
         self.is_live = False
+
+    @property
+    def is_attributed(self) -> bool:
+        """Whether the kubelet allocates its devices, and not this device manager."""
+        return self.delivery == DELIVERY_KUBELET
 
     def cordon(self, ids: frozenset[str]) -> None:
         """Set all cordons: of single devices, or of physical devices with all their listed or held parts."""

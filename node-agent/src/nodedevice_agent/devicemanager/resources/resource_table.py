@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
+from nodedevice_api.names import DELIVERY_KUBELET
+
 from nodedevice_agent.devicemanager.deadlines import Deadlines
 from nodedevice_agent.devicemanager.marks import Marks
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
@@ -31,13 +33,14 @@ class ResourceTable:
         *,
         waits_for_cordons: bool,
         flapping: FlapDampingLimits | None,
+        delivery: str,
         is_attributed: Callable[[str], bool] | None,
         make_list_limit: Callable[[Mapping[str, Resource]], ListLimit],
     ) -> None:
         self.by_name: dict[str, Resource] = {}
         self.list_limit = make_list_limit(self.by_name)
         self.preference = Preference(self.by_name, deadlines)
-        self.is_attributed = is_attributed
+        self._delivery, self.is_attributed = delivery, is_attributed
         self._marks = marks
         self._deadlines = deadlines
         # by resource name, including resources without a registration since the restart; without empty ones
@@ -50,7 +53,8 @@ class ResourceTable:
     def add(self, name: str) -> Resource:
         if name not in self.by_name:
             is_attributed = self.is_attributed is not None and self.is_attributed(name)
-            new = Resource(name, is_attributed=is_attributed, flapping=self._flapping, deadlines=self._deadlines)
+            delivery = DELIVERY_KUBELET if is_attributed else self._delivery
+            new = Resource(name, delivery=delivery, flapping=self._flapping, deadlines=self._deadlines)
             new.use.are_cordons_synced = not self._waits_for_cordons
             new.cordon(self.cordons.get(name, NO_CORDONS).device_ids)
             self.by_name[name] = new

@@ -15,20 +15,13 @@ from nodedevice_api.nodedevice import NodeDeviceStatus
 from tests.unit.node_agent.devicemanager.scenario import Scenario
 
 
-class ManagerOnly(PluginHost):
-    """That manager, and nothing else of a host."""
-
-    def __init__(self, scenario: Scenario) -> None:
-        self.manager = scenario.manager
-
-
-class Host(ManagerOnly):
-    """Effects are carried out by nobody."""
+class Host(PluginHost):
+    """That manager. Effects are carried out by nobody."""
 
     unsaved = ""
 
     def __init__(self, scenario: Scenario) -> None:
-        super().__init__(scenario)
+        self.manager = scenario.manager
         self.now = lambda: scenario.now
 
     def settle(self) -> None:
@@ -41,7 +34,7 @@ class Host(ManagerOnly):
 class FixedStatus(Publisher):
     def __init__(self, cluster: KubeClient, *, total: int = 0) -> None:
         super().__init__(cluster, "n1", clock=asyncio.get_running_loop().time)
-        self._host = ManagerOnly(Scenario.with_plugin(1))
+        self._host = Host(Scenario.with_plugin(1))
         self.status = NodeDeviceStatus(total=total)
         self.cordoned_ids: frozenset[str] = frozenset()
 

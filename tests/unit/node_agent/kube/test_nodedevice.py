@@ -25,7 +25,7 @@ from tests.fakes.virtual_time import virtual_time
 from tests.unit.node_agent.devicemanager.scenario import Scenario
 from tests.unit.node_agent.kube.one_object import GPU, NAME, OWNER, PATIENCE_SECONDS, FakeCluster, published
 from tests.unit.node_agent.kube.one_object import cluster as cluster
-from tests.unit.node_agent.kube.status_source import FixedStatus, Host, ManagerOnly
+from tests.unit.node_agent.kube.status_source import FixedStatus, Host
 from tests.unit.node_agent.kube.test_contention import RESTORED
 
 CREATE = ("create", ("n1", "uid"), GPU)
@@ -219,7 +219,7 @@ async def test_a_status_is_made_of_what_is_on_disk_and_not_of_a_resource_that_wa
     scenario.disconnect()
     scenario.passes(STOP_GRACE_PERIOD_SECONDS)
     async with asyncio.timeout(PATIENCE_SECONDS), asyncio.TaskGroup() as tasks:
-        publisher.start(tasks, ManagerOnly(scenario), RecordOnly())
+        publisher.start(tasks, Host(scenario), RecordOnly())
         publisher.publish(GPU)
         await publisher.waits.wait()
         await asyncio.sleep(1)

@@ -22,7 +22,7 @@ from tests.fakes.virtual_time import virtual_time
 from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, Scenario
 from tests.unit.node_agent.kube.one_object import FakeCluster
 from tests.unit.node_agent.kube.shown_status import MONDAY, TUESDAY
-from tests.unit.node_agent.kube.status_source import FakeSource, FixedStatus, Host, ManagerOnly
+from tests.unit.node_agent.kube.status_source import FakeSource, FixedStatus, Host
 
 
 class Begun:
@@ -133,7 +133,7 @@ async def test_stale_watches_are_shown_by_all_as_soon_as_that_changes(
     publisher = FixedStatus(cast(KubeClient, cluster), total=1)
     monkeypatch.setattr(publisher.watches, "stale", lambda: frozenset(stale))
     async with asyncio.TaskGroup() as tasks:
-        publisher.start(tasks, ManagerOnly(gone(GPU)), RecordOnly())
+        publisher.start(tasks, Host(gone(GPU)), RecordOnly())
         publisher.publish(GPU)
         changes = [("c a b", True), ("a b c", False), ("a b c d", True), ("", True), ("", False)]
         for number, (names, is_change) in enumerate(changes):

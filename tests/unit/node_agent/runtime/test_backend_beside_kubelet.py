@@ -79,8 +79,7 @@ async def moved(kubelet: KubeletAnswers) -> Node:
     """The pod old has a GPU that the kubelet allocated, from before the name moved here."""
     edits = ContainerEdits(envs={"ANSWER": "the kubelet's"})
     held = Allocation("old", "main", GPU, {-1: ("k-old",)}, b"ok", edits, delivery=DELIVERY_KUBELET)
-    node = Node(kubelet, RuntimeScenario(Checkpoint((held,), {GPU: ()})))
-    node.scenario.manager.book.delivery = DELIVERY_NRI
+    node = Node(kubelet, RuntimeScenario(Checkpoint((held,), {GPU: ()}), delivery=DELIVERY_NRI))
     node.scenario.plugin(["k-old", "a"])
     node.kubelet_has("old")
     return node

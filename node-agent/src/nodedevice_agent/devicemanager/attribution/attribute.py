@@ -82,11 +82,17 @@ def attribute(
     runs: Callable[[str], bool] = lambda pod_uid: False,
 ) -> Attributed:
     """pods: the API's unfinished pods, by UID. ended: UIDs of finished or deleted pods. before: the last attribution; it stays if
-    the kubelet contradicts itself. runs: whether containers of a pod may run with devices that the kubelet did not allocate.
+    the kubelet contradicts itself, or if UIDs and names cannot be matched because the API has shown no pod yet. runs: whether
+    containers of a pod may run with devices that the kubelet did not allocate.
     """
     named: dict[str, tuple[str, str]] = {}
     static_pods: dict[str, str] = {}
-    if state.entries is None:
+    if not pods and (state.entries is None or state.rows is None):
+        claimed = [a for a in before if a.pod_uid not in ended]
+        if state.rows is not None:
+            named = _names(claimed, state.rows)
+            claimed = [a for a in claimed if a.pod_uid in named]
+    elif state.entries is None:
         claimed = list(_by_name(state.rows or (), pods, resources))
     else:
         named = _names(state.entries, state.rows or ())

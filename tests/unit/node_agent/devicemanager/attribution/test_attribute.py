@@ -56,7 +56,11 @@ def attributed(
         pytest.param((ONE,), (row("x", "d1"),), (), (), {}, id="its devices are another's by now"),
         pytest.param((ONE,), (row("one", "d0", container="other"),), (), (), {}, id="another container's devices"),
         pytest.param((SIDE,), (row("one", "d3", container="side"),), (), (), {"one": ("d3",)}, id="by container name"),
-        pytest.param((ONE,), None, (), (), {}, id="nobody names it"),
+        pytest.param((ONE,), None, ("two",), (), {}, id="nobody names it"),
+        pytest.param((ONE,), None, (), (), {"one": ("d0",)}, id="neither names nor pods yet: as before"),
+        pytest.param((ONE,), None, (), ("one",), {}, id="neither names nor pods yet, and it has ended"),
+        pytest.param(None, (row("one", "d0"),), (), (), {"one": ("d0",)}, id="names alone: as before"),
+        pytest.param(None, (), (), (), {}, id="names alone, without its own"),
         pytest.param((), (row("one", "d0"),), ("one",), (), {}, id="an older answer about names"),
         pytest.param(None, (row("one", "d0"),), ("one",), (), {"one": ("d0",)}, id="no checkpoint: by name"),
         pytest.param(None, (row("gone", "d0"),), ("one",), (), {}, id="no checkpoint, and a name nobody has"),
@@ -66,19 +70,15 @@ def attributed(
     ],
 )
 def test_attribution(entries: Entries | None, rows: Rows | None, pods: Names, ended: Names, expected: Held) -> None:
-    found = attributed(entries, rows, pods, ended)
+    found = attributed(entries, rows, pods, ended, before=(ONE,))
     assert {a.pod_uid: a.device_ids for a in found.allocations} == expected
     assert found.conflicts == ()
 
 
 def test_a_pod_that_only_the_kubelet_knows_has_the_name_that_it_reports() -> None:
-    found = attributed((ONE,), (row("one-by-name", "d0"),))
+    stranger = held_by("stranger", "x", name=NIC), row("stranger", "x", resource_name=NIC)
+    found = attributed((ONE, stranger[0]), (row("one-by-name", "d0"), stranger[1]))
     assert [(p.uid, p.namespace, p.name) for p in found.unknown_pods.values()] == [("one", "default", "one-by-name")]
-
-
-def test_a_stranger_that_holds_nothing_of_ours_is_none() -> None:
-    found = attributed((held_by("one", "x", name=NIC),), (row("one", "x", resource_name=NIC),))
-    assert (found.allocations, found.unknown_pods) == ((), {})
 
 
 def test_an_init_container_is_attributed_by_the_name_of_another_container() -> None:

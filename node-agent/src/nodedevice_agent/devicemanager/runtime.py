@@ -255,7 +255,9 @@ class RuntimeContainers(Struct, eq=False):
             self.doubtful[alive.id] = alive
 
     def ended(self, pod_uid: str, container_id: str) -> ContainerInstance | None:
-        """Its process is gone. Returns the instance, or None if it was not alive."""
+        """Its process is gone. pod_uid: "" if its sandbox has been removed. Returns the instance, or None if it was not alive."""
+        if not pod_uid:
+            pod_uid = next((alive.pod_uid for alive in self if alive.id == container_id), "")
         of_pod = self.by_pod.get(pod_uid, {})
         gone = of_pod.pop(container_id, None)
         if gone is None:

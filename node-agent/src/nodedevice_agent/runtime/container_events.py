@@ -98,11 +98,11 @@ class ContainerEvents:
         self._files_changed(sandbox.uid, (), new.devices)
 
     def ended(self, pod_uid: str, container_id: str) -> None:
-        """The container's process has ended, or never started."""
+        """The container's process has ended, or never started. pod_uid: "" if its sandbox has been removed."""
         gone = self._containers.ended(pod_uid, container_id)
         if gone is not None:
             self._after_end(gone)
-            self._files_changed(pod_uid, gone.devices, ())
+            self._files_changed(gone.pod_uid, gone.devices, ())
             self._save(gone)
 
     def sandbox_removed(self, sandbox: Sandbox) -> None:

@@ -10,7 +10,6 @@ from nodedevice_agent.devicemanager.pods import Container, ContainerSettings, Po
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.runtime import ContainerState, RunningContainer, shown_settings
-from nodedevice_agent.runtime.backend import NriBackend
 from nodedevice_agent.runtime.container_events import CREATED_SECONDS, UNLISTED_SECONDS
 
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario, container, sandbox, shows
@@ -185,13 +184,10 @@ class TestDevicesNotInjected:
         scenario.answer(call, b"mount /data")
         assert self.without(scenario)
 
-    def test_a_pending_pod_whose_container_runs(self) -> None:
-        (pending,) = self.found(allocated=False).snapshot_with_runtime().pending
-        assert pending.not_injected
-
     @pytest.mark.parametrize("allocated", [True, False], ids=["allocated", "pending"])
     def test_its_end_is_published(self, allocated: bool) -> None:
         scenario = self.found(allocated=allocated)
+        assert [found.not_injected for found in scenario.snapshot_with_runtime().pending] == [True] * (not allocated)
         assert published(scenario.end(container("p"), "p")) == {GPU}
         assert not self.without(scenario)
 
@@ -273,33 +269,22 @@ def test_a_running_container_whose_sandbox_is_not_listed(is_restarted: bool) -> 
     after.happens("pod_events.synced", [])
     assert after.held() == {"p/main": ("d0",)}
     assert after.runtime.next_deadline() is None, "it is listed"
-    after.end(made, "p")
+    after.end(made, "")
     assert after.held() == {}
 
 
-async def refused_once(kubelet_dir: Path) -> tuple[RuntimeScenario, NriBackend]:
-    """A pod whose container was allowed with its device and then refused."""
+async def test_the_device_of_a_refused_container_is_prepared_before_the_next_start(tmp_path: Path) -> None:
     scenario = prepared(pod("p", gpu=1))
-    backend = BackendNode(kubelet_dir, scenario).backend
+    backend = BackendNode(tmp_path, scenario).backend
     assert await backend.create_container(sandbox("p"), container("p")) is not None
     assert list(scenario.manager.containers)
-    backend.creation_refused(sandbox("p"), container("p"))
-    return scenario, backend
-
-
-async def test_its_device_is_prepared_before_the_next_start(tmp_path: Path) -> None:
-    scenario, backend = await refused_once(tmp_path)
-    calls = [effect for effect in scenario.effects if isinstance(effect, CallPreStart)]
-    assert len(calls) == 2
+    # the second time the runtime reports its end as well
+    for happens in (backend.creation_refused, backend.container_ended):
+        happens(sandbox("p"), container("p"))
+        calls = [effect for effect in scenario.effects if isinstance(effect, CallPreStart)]
+        assert len(calls) == 2
     scenario.happens("pre_started", calls[-1].ticket)
     assert await backend.create_container(sandbox("p"), container("p", number=2)) is not None
-
-
-async def test_an_end_that_the_runtime_reports_besides_changes_nothing(tmp_path: Path) -> None:
-    scenario, backend = await refused_once(tmp_path)
-    before = len(scenario.effects)
-    backend.container_ended(sandbox("p"), container("p"))
-    assert not [effect for effect in scenario.effects[before:] if isinstance(effect, CallPreStart)]
 
 
 def test_a_creation_that_the_runtime_failed_in_silence_is_replaced_by_the_next() -> None:

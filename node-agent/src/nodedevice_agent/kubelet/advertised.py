@@ -34,17 +34,19 @@ def advertised(resource: Resource, elsewhere: Collection[str] = ()) -> Advertise
     Nothing is advertised before the administrator's cordons are known, nor before a plugin has listed its devices: the kubelet
     would allocate cordoned devices, or take the empty list as final.
     """
+    # read once: while a thread runs this, the event loop may replace the list
+    listed = resource.devices
     # the devices of a disconnected plugin are unhealthy, and forgotten when its grace period ends
-    was_listed = resource.is_live or bool(resource.devices)
+    was_listed = resource.is_live or bool(listed)
     if not resource.use.are_cordons_synced or not was_listed:
         return None
     devices = []
-    for device_id in sorted(resource.devices):
+    for device_id in sorted(listed):
         # if the kubelet allocated an unconfirmed device, the pod would fail permanently
         is_out = resource.use.is_cordoned(device_id) or device_id in resource.listed.unconfirmed
         is_offered = device_id in resource.use.holders or not is_out
         is_healthy = is_offered and device_id not in elsewhere and availability.is_healthy(resource, device_id)
-        devices.append(PluginDevice(original_id(device_id), is_healthy, resource.devices[device_id].numa_nodes))
+        devices.append(PluginDevice(original_id(device_id), is_healthy, listed[device_id].numa_nodes))
     return Advertised(tuple(devices), resource.newest.options if resource.is_live else None)
 
 

@@ -274,7 +274,8 @@ class Agent:
         node.
         """
         by_kubelet = self._settings.delivery == DELIVERY_KUBELET
-        handler = InjectedContainers(self._host) if by_kubelet else RuntimeHandler()
+        grace_seconds = self._settings.runtime_grace_seconds
+        handler = InjectedContainers(self._host, grace_seconds) if by_kubelet else RuntimeHandler()
         return NriPlugin(handler, Path(self._settings.nri_socket), self._settings.nri_index)
 
 

@@ -1,9 +1,11 @@
 """Tracks containers that got devices by the delivery `nri`, on a node that has moved to the delivery `kubelet`.
 
 The agent recognizes them by its mark. Their devices stay held until the runtime reports the end of the container, even if the pod
-was deleted from the API by force. Until the runtime has listed its containers, all count as running.
+was deleted from the API by force. Until the runtime has listed its containers, all count as running, but not for longer than it
+takes to restart: the runtime of a node that has moved may no longer have NRI.
 """
 
+import asyncio
 from collections.abc import Iterable, Sequence
 
 from nodedevice_api.names import CONTAINER_DEVICES_ANNOTATION
@@ -14,15 +16,18 @@ from nodedevice_agent.deviceplugin.host import PluginHost
 
 
 class InjectedContainers(runtime.RuntimeHandler):
-    """Passes the runtime's events to the host's device manager."""
+    """Passes the runtime's events to the host's device manager. grace_seconds: how long to wait for an unreachable runtime."""
 
-    def __init__(self, host: PluginHost) -> None:
+    def __init__(self, host: PluginHost, grace_seconds: float) -> None:
         self._host = host
+        self._grace_seconds = grace_seconds
+        self._grace: asyncio.TimerHandle | None = None
         self._containers = host.manager.containers
         host.manager.attribution.awaits_runtime = True
 
     def runtime_disconnected(self, reason: str) -> None:
-        self._changed()
+        if self._host.manager.attribution.awaits_runtime and self._grace is None:
+            self._grace = asyncio.get_running_loop().call_later(self._grace_seconds, self._changed)
 
     def synchronized(
         self, sandboxes: Sequence[runtime.Sandbox], containers: Sequence[runtime.RunningContainer]

@@ -1,5 +1,6 @@
 """After a move to the kubelet: devices in containers that got them by NRI stay held while these run."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -15,12 +16,14 @@ from nodedevice_agent.kubelet.injected_containers import InjectedContainers
 from nodedevice_api.names import CONTAINER_DEVICES_ANNOTATION, DELIVERY_NRI
 
 from tests.fakes.settled import attributing, host_of
+from tests.fakes.virtual_time import virtual_time
 from tests.unit.node_agent.devicemanager.pods import GPU, HASH, mirror_pod, pod
 from tests.unit.node_agent.devicemanager.scenario import held_by
 from tests.unit.node_agent.kubelet.test_device_files import message
 
 INJECTED = replace(held_by("one", "d0"), delivery=DELIVERY_NRI)
 STATIC = replace(held_by(HASH, "d1"), delivery=DELIVERY_NRI)
+GRACE_SECONDS = 10.0
 MARK = {CONTAINER_DEVICES_ANNOTATION: f"{GPU}=0123456789ab"}
 
 
@@ -41,7 +44,7 @@ class Node:
     def __init__(self, *allocations: Allocation) -> None:
         static = (StaticPod(HASH, "default", "static"),)
         self.found = attributing(0.0, Checkpoint(allocations, {GPU: ()}, static_pods=static))
-        self.runtime = InjectedContainers(host_of(self.found))
+        self.runtime = InjectedContainers(host_of(self.found), GRACE_SECONDS)
         self.found.connected(GPU, 1, PluginOptions(), 0.0)
         self.found.listed(GPU, 1, accept(Device(f"d{index}") for index in range(3)), 0.0)
         self.found.table.cordoned(GPU, "object", {}, 0.0)
@@ -96,24 +99,20 @@ def test_the_end_of_a_container_is_not_that_of_its_pod() -> None:
 
 
 @pytest.mark.parametrize("is_reached", [True, False])
-def test_until_the_runtime_has_listed_none_has_ended(is_reached: bool) -> None:
+@virtual_time
+async def test_until_the_runtime_has_listed_none_has_ended(is_reached: bool) -> None:
     node = Node(INJECTED, STATIC)
     node.sees()
-    assert node.held() == {"one": ("d0",), HASH: ("d1",)}
+    for seconds in (GRACE_SECONDS - 1, 0.5):
+        # it may be restarting
+        node.runtime.runtime_disconnected("no socket")
+        await asyncio.sleep(seconds)
+        assert node.held() == {"one": ("d0",), HASH: ("d1",)}
     if is_reached:
         node.lists(container(HASH))
-        assert node.held() == {HASH: ("d1",)}
-    else:
-        node.runtime.runtime_disconnected("no socket")
-        assert node.held() == {}
-
-
-def test_a_runtime_that_restarts_has_ended_none() -> None:
-    node = Node(INJECTED)
-    node.lists(container("one"))
-    node.runtime.runtime_disconnected("it restarts")
-    node.sees()
-    assert node.held() == {"one": ("d0",)}
+        node.runtime.runtime_disconnected("it restarts")
+    await asyncio.sleep(1.0)
+    assert node.held() == ({HASH: ("d1",)} if is_reached else {})
 
 
 @pytest.mark.parametrize("how", ["gone", "not in the list"])

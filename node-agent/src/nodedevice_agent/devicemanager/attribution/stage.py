@@ -112,7 +112,7 @@ class Attribution(Struct, eq=False):
         return problem(structs.replace(decoded(found), files=self._files.get((resource_name, ids), ())), resource)
 
     def runtime_known(self) -> None:
-        """The runtime has listed its containers or cannot be reached, or one of them has ended."""
+        """The runtime has listed its containers or stays unreachable, or one of them has ended."""
         self.awaits_runtime = False
         self._marks.is_attribution_due = True
 

@@ -13,6 +13,7 @@ from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 
 from nodedevice_agent import metrics
 from nodedevice_agent.devicemanager.allocation.selection import Selection
+from nodedevice_agent.devicemanager.attribution.attribute import is_elsewhere
 from nodedevice_agent.devicemanager.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.manager import DeviceManager
 from nodedevice_agent.devicemanager.runtime import InjectionRefused
@@ -106,9 +107,16 @@ class ProxyService(Service):
         return self.manager.resources[self.resource_name].plugin_ids(device_ids)
 
     def _refuse_taken(self, device_ids: Iterable[str]) -> None:
-        """Refuse a device that is in use under another resource name, which the kubelet may not know yet. Raises PluginFailed."""
+        """Refuse a device that is in use under another resource name, or in a container that did not get it from the kubelet. The
+        kubelet may not know either yet. Raises PluginFailed.
+        """
         held_back = self.manager.resources[self.resource_name].use.held_back
+        others = (a for a in self.manager.book if a.resource_name == self.resource_name and is_elsewhere(a))
+        delivery = {device_id: a.delivery for a in others for device_id in a.device_ids}
         for device_id in device_ids:
+            if device_id in delivery:
+                why = f"{device_id} is in use: another pod got it by the delivery {delivery[device_id]}"
+                raise PluginFailed(self.resource_name, "Allocate", why)
             if device_id in held_back:
                 other = held_back[device_id]
                 why = f"{device_id} is the same device as {other.device_id} of {other.resource_name}, and is {other.use} there"

@@ -8,6 +8,7 @@ from typing import Any, NoReturn, cast
 
 import grpc
 import pytest
+from msgspec.structs import replace
 from nodedevice_agent.devicemanager.attribution.attribute import KubeletState
 from nodedevice_agent.devicemanager.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.resources.connections import BUILT_IN, PluginOptions
@@ -18,6 +19,7 @@ from nodedevice_agent.errors import PluginFailed
 from nodedevice_agent.kubelet.proxy_service import ProxyService
 from nodedevice_agent.lib.deviceplugin_server.server import DeviceList
 from nodedevice_agent.nri.host_devices import HostDevices, HostDeviceStat
+from nodedevice_api.names import DELIVERY_NRI
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
 from prometheus_client import REGISTRY
 
@@ -184,13 +186,15 @@ async def test_a_plugin_that_fails_to_allocate_fails_the_pod(problem: str, caplo
     assert logged(caplog)[:2] == (logging.ERROR, "Allocate failed; the kubelet rejects the pod")
 
 
-async def test_a_device_that_another_name_has_is_not_allocated() -> None:
+async def test_a_device_that_another_name_or_delivery_has_is_not_allocated() -> None:
     """The kubelet may have chosen before it read so."""
-    node = Node(OURS, [Device("a", identity=("c188:0",)), Device("b")])
+    node = Node(OURS, [Device("a", identity=("c188:0",)), Device("b"), Device("c")])
     node.held_elsewhere(Device("line", identity=("c188:0",)))
-    why = f"a is the same device as line of {NIC}, and is allocated there"
-    with pytest.raises(Aborted, match=failed("Allocate", why)):
-        await node.allocate(["b", "a"])
+    node.mirror.book.add(replace(held_by("two", "c"), delivery=DELIVERY_NRI))
+    same = f"a is the same device as line of {NIC}, and is allocated there"
+    for device_id, why in (("a", same), ("c", "c is in use: another pod got it by the delivery nri")):
+        with pytest.raises(Aborted, match=failed("Allocate", why)):
+            await node.allocate(["b", device_id])
     assert node.calls == []
     assert len(await node.allocate(["b"])) == 1
 

@@ -1,10 +1,11 @@
 """Chooses mutants, and records their results so far and the equivalent ones, which change nothing that can be noticed.
 
-Pure except for two files: the results, from which an interrupted run resumes, and the list of equivalent mutants.
+Reads and writes the results, from which an interrupted run resumes. Reads the list of equivalent mutants and the tests of results.
 """
 
 import hashlib
 import json
+import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -19,6 +20,8 @@ UNREACHED: Final = "unreached"
 REFUSED: Final = "refused"
 # waiting callers notice an endless mutant
 _GOOD: Final = ("killed", "timeout", REFUSED, EQUIVALENT)
+# the name of the only test in the class of a state machine, which its file does not contain
+_OF_A_STATE_MACHINE: Final = "runTest"
 
 
 class Change(Protocol):
@@ -87,10 +90,10 @@ def equivalents(file: Path) -> dict[Place, str]:
 
 
 class Results:
-    """One line of JSON for each mutant tried; the last line of a mutant counts."""
+    """One line of JSON for each mutant tried; the last line of a mutant counts. root: of the tests."""
 
-    def __init__(self, file: Path) -> None:
-        self._file = file
+    def __init__(self, file: Path, root: Path) -> None:
+        self._file, self._root = file, root
         self._by_id: dict[str, Result] = {}
         if file.exists():
             for line in file.read_text().splitlines():
@@ -98,9 +101,11 @@ class Results:
                 self._by_id[found.id] = found
 
     def find(self, key: str, tests: str) -> Result | None:
-        """None: to be tried. A killed mutant stays killed; other tests may kill a survivor."""
+        """None: to be tried. Other tests may kill a survivor. A killed mutant stays killed while the test that failed exists."""
         found = self._by_id.get(key)
-        return found if found is not None and (found.word in _GOOD or found.tests == tests) else None
+        if found is None or found.tests == tests or found.word == REFUSED:
+            return found
+        return found if found.word in _GOOD and exists(self._root, found.test) else None
 
     def add(self, result: Result) -> None:
         self._by_id[result.id] = result
@@ -109,18 +114,31 @@ class Results:
             out.write(json.dumps(asdict(result)) + "\n")
 
 
-def table(found: Sequence[tuple[Change, str]], parts: Mapping[str, tuple[str, ...]]) -> str:
-    """Rows by part (the first prefixes of its files' paths), unless a part is empty; then all together."""
+def exists(root: Path, test: str) -> bool:
+    """Whether the file of a test, such as `tests/unit/test_x.py::TestX::test_x[1]`, still has its name."""
+    names = [name for name in test.partition("[")[0].split("::") if name != _OF_A_STATE_MACHINE]
+    file = root / names[0]
+    return len(names) > 1 and file.is_file() and re.search(rf"\b{names[-1]}\b", file.read_text()) is not None
+
+
+def by_part(found: Sequence[tuple[Change, str]], parts: Mapping[str, tuple[str, ...]]) -> dict[str, list[str]]:
+    """The words of each part (the first prefixes of its files' paths), without empty parts; then of all together."""
+    words = {
+        part: [word for mutant, word in found if mutant.file.startswith(prefixes)]
+        for part, prefixes in (*parts.items(), ("all", ("",)))
+    }
+    return {part: each for part, each in words.items() if each}
+
+
+def table(words_by_part: Mapping[str, Sequence[str]]) -> str:
     columns = ("killed", "timeout", REFUSED, EQUIVALENT, SURVIVED, UNREACHED)
     lines = [
         "| part | mutants | " + " | ".join(columns) + " | noticed or equivalent |",
         "|---" * (len(columns) + 3) + "|",
     ]
-    for part, prefixes in (*parts.items(), ("all", ("",))):
-        words = [word for mutant, word in found if mutant.file.startswith(prefixes)]
-        if words:
-            counts = " | ".join(str(words.count(word)) for word in columns)
-            lines.append(f"| {part} | {len(words)} | {counts} | {100 * share(words):.1f} % |")
+    for part, words in words_by_part.items():
+        counts = " | ".join(str(words.count(word)) for word in columns)
+        lines.append(f"| {part} | {len(words)} | {counts} | {100 * share(words):.1f} % |")
     return "\n".join(lines)
 
 

@@ -17,6 +17,9 @@ _LOGS: Final = _ROOT / "build/seeds"
 # the names of the seeds' variables: tests/examples.py
 _RANDOM: Final = (
     "tests/conformance/oracle",
+    "tests/conformance/test_cdi_library.py",
+    # as root, where a machine can be a node; elsewhere it is skipped
+    "tests/e2e/real_node/dra/test_random_pods.py",
     "tests/robustness/host",
     "tests/robustness/fuzz",
     "tests/robustness/faults",

@@ -1,6 +1,6 @@
 """CDI specifications: our reader takes each device that the library of container runtimes takes, and no other.
 
-tests/oracle/cdi/said.json has what the library said; tests/e2e/test_cdi_library.py asks it again.
+tests/oracle/cdi/said.json has what the library said; tests/conformance/test_cdi_library.py asks it again.
 """
 
 import json

@@ -11,13 +11,15 @@ import random
 import re
 import shlex
 import signal
+import subprocess
 import sys
 import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import AsyncIterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from hack.ci.parts import CONTROL_PLANE, ROOT, Lane
 
@@ -38,7 +40,7 @@ _SKIPPED: Final = "SKIPPED"
 
 @dataclass(frozen=True)
 class Outcome:
-    """failed and passed: numbers of tests; a target of make may run none. seconds: duration."""
+    """failed and passed: numbers of tests; a target of make may run none. seconds: duration. cpu_seconds: see _End."""
 
     lane: str
     is_ok: bool
@@ -46,6 +48,14 @@ class Outcome:
     passed: int = 0
     failed: int = 0
     skipped: int = 0
+    cpu_seconds: float = 0.0
+
+
+class _End(NamedTuple):
+    """How a process ended. cpu_seconds: of itself and of all descendants whose parents waited for them."""
+
+    status: int
+    cpu_seconds: float
 
 
 def run(title: str, lanes: Sequence[Lane], *, is_gate: bool) -> list[Outcome]:
@@ -78,7 +88,10 @@ async def _all(lanes: Sequence[Lane], env: Mapping[str, str], seed: int | None) 
 
     main = asyncio.current_task()
     assert main is not None
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, main.cancel)
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, main.cancel)
+    # each lane waits for one process at a time, in a thread
+    loop.set_default_executor(ThreadPoolExecutor(max(len(lanes), 1)))
     progress = asyncio.create_task(_show_progress(under_way))
     try:
         async with asyncio.TaskGroup() as tasks:
@@ -115,12 +128,12 @@ async def _build_programs(lane: Lane) -> Outcome | None:
         return None
     log = _BUILD / f"{lane.name}-programs.log"
     print(f"{lane.name} waits for its programs, which are built or downloaded once: tail -f {log}", flush=True)
-    status, seconds = await _run_logged([sys.executable, "-m", "tests.cluster", "build", *names], {}, log)
-    if status == 0:
+    end, seconds = await _run_logged([sys.executable, "-m", "tests.cluster", "build", *names], {}, log)
+    if end.status == 0:
         print(f"{lane.name} has its programs after {seconds:.0f} s", flush=True)
         return None
     _show_failure(f"{lane.name}: its programs", seconds, log)
-    return Outcome(lane.name, False, seconds)
+    return Outcome(lane.name, False, seconds, cpu_seconds=end.cpu_seconds)
 
 
 def _names(programs: Sequence[str]) -> list[str]:
@@ -148,10 +161,8 @@ def _lacks(names: Sequence[str]) -> bool:
 async def _run_lane(lane: Lane, env: Mapping[str, str], seed: int | None) -> Outcome:
     log, report = _log(lane), _BUILD / f"{lane.name}.xml"
     report.unlink(missing_ok=True)
-    status, seconds = await _run_logged(
-        _command(lane, report, seed), {**env, **lane.env, **_reporting(lane, report)}, log
-    )
-    outcome = _outcome(lane.name, report, seconds, is_ok=status == 0)
+    end, seconds = await _run_logged(_command(lane, report, seed), {**env, **lane.env, **_reporting(lane, report)}, log)
+    outcome = _outcome(lane.name, report, seconds, end)
     if outcome.is_ok:
         _show_success(outcome, log)
     else:
@@ -159,17 +170,17 @@ async def _run_lane(lane: Lane, env: Mapping[str, str], seed: int | None) -> Out
     return outcome
 
 
-async def _run_logged(command: Sequence[str], env: Mapping[str, str], log: Path) -> tuple[int, float]:
-    """Exit status and seconds. The output goes to the log."""
+async def _run_logged(command: Sequence[str], env: Mapping[str, str], log: Path) -> tuple[_End, float]:
+    """Its end, and seconds. The output goes to the log."""
     began = time.monotonic()
     with log.open("wb") as output:
-        async with _process(command, env, output.fileno()) as process:
-            try:
-                status = await asyncio.wait_for(process.wait(), _HANGS_AFTER_SECONDS)
-            except TimeoutError:
+        async with _process(command, env, output.fileno()) as ending:
+            await asyncio.wait([ending], timeout=_HANGS_AFTER_SECONDS)
+            is_hanging = not ending.done()
+            if is_hanging:
                 os.write(output.fileno(), f"\n{log.stem} hangs: ended after an hour\n".encode())
-                status = 1
-    return status, time.monotonic() - began
+    end = ending.result()
+    return end._replace(status=1) if is_hanging else end, time.monotonic() - began
 
 
 def _show_success(outcome: Outcome, log: Path) -> None:
@@ -200,49 +211,60 @@ def _report(report: Path) -> list[str]:
 
 
 @contextlib.asynccontextmanager
-async def _process(
-    command: Sequence[str], env: Mapping[str, str], output: int
-) -> AsyncIterator[asyncio.subprocess.Process]:
+async def _process(command: Sequence[str], env: Mapping[str, str], output: int) -> AsyncIterator[asyncio.Future[_End]]:
     """Run in a process group of its own: when this process ends, the whole group ends."""
-    process = await asyncio.create_subprocess_exec(
-        *command,
+    process = subprocess.Popen(
+        command,
         cwd=ROOT,
         env={"GOGC": _GOGC, **os.environ, **_KEEP_BYTE_CODE, **env},
-        stdin=asyncio.subprocess.DEVNULL,
+        stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=output,
         start_new_session=True,
     )
+    ending = asyncio.ensure_future(asyncio.to_thread(_wait, process))
     try:
-        yield process
+        yield ending
     finally:
-        if process.returncode is None:
+        if not ending.done():
             # like Ctrl-C: pytest stops the control plane and removes its folders
-            os.killpg(process.pid, signal.SIGINT)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(process.wait(), 60)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        await process.wait()
+            _signal_group(process, signal.SIGINT)
+            await asyncio.wait([ending], timeout=60)
+        _signal_group(process, signal.SIGKILL)
+        await asyncio.wait([ending])
 
 
-def _outcome(name: str, report: Path, seconds: float, *, is_ok: bool) -> Outcome:
+def _wait(process: subprocess.Popen[bytes]) -> _End:
+    """asyncio's processes do not show what the kernel has counted."""
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return _End(process.returncode, usage.ru_utime + usage.ru_stime)
+
+
+def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
+
+
+def _outcome(name: str, report: Path, seconds: float, end: _End) -> Outcome:
     try:
         suite = ElementTree.parse(report).getroot().find("testsuite")
     except (OSError, ElementTree.ParseError):
         suite = None
+    is_ok = end.status == 0
     if suite is None:
-        return Outcome(name, is_ok, seconds)
+        return Outcome(name, is_ok, seconds, cpu_seconds=end.cpu_seconds)
     tests, skipped = int(suite.get("tests", "0")), int(suite.get("skipped", "0"))
     failed = int(suite.get("failures", "0")) + int(suite.get("errors", "0"))
-    return Outcome(name, is_ok, seconds, tests - skipped - failed, failed, skipped)
+    return Outcome(name, is_ok, seconds, tests - skipped - failed, failed, skipped, end.cpu_seconds)
 
 
 def _show(title: str, outcomes: Sequence[Outcome]) -> None:
     print(f"\n{title}:")
     for outcome in outcomes:
         verdict = "ok" if outcome.is_ok else "FAILED"
-        print(f"  {outcome.lane:16} {verdict:7} {outcome.seconds:5.0f} s{_numbers(outcome)}")
+        times = f"{outcome.seconds:5.0f} s, CPU {outcome.cpu_seconds:5.0f} s"
+        print(f"  {outcome.lane:16} {verdict:7} {times}{_numbers(outcome)}")
     print(closing_line(outcomes), flush=True)
 
 
@@ -257,4 +279,5 @@ def closing_line(outcomes: Sequence[Outcome]) -> str:
     """One line about all tests of all lanes. A lane that failed without a failed test (make, a crash) counts as one."""
     failed = sum(max(each.failed, 0 if each.is_ok else 1) for each in outcomes)
     passed, skipped = sum(each.passed for each in outcomes), sum(each.skipped for each in outcomes)
-    return f"{passed} passed, {failed} failed, {skipped} skipped"
+    cpu_seconds = sum(each.cpu_seconds for each in outcomes)
+    return f"{passed} passed, {failed} failed, {skipped} skipped, CPU {cpu_seconds:.0f} s"

@@ -67,6 +67,7 @@ def test_one_lane_that_fails_is_a_failure_of_all(
     lanes.append(Lane("made", make=("-f", str(makefile), "check")))
     outcomes = runner.run("a trial", lanes, is_gate=True)
     assert [outcome.lane for outcome in outcomes if outcome.is_ok] == ["good", "made"]
+    assert min(outcome.cpu_seconds for outcome in outcomes if outcome.is_ok) > 0
     shown = capfd.readouterr().out
     for why in ("broken on purpose", "No rule to make target", "/nowhere/at/all", "2 passed, 4 failed, 0 skipped"):
         assert why in shown

@@ -23,6 +23,7 @@ from tests.cluster.control_plane.layout import api_address
 from tests.e2e.chart.cluster import NODE
 from tests.e2e.machine.cluster import SERIAL, MachineCluster, machine_cluster, serial_ports, talker
 from tests.e2e.pages import agent_yaml, commands_of_install, done
+from tests.e2e.recording import RanOn
 from tests.hack.release.committed import committed_copy
 
 _UNIT = "nodedevice-agent.service"
@@ -65,7 +66,7 @@ def cluster(progress: Callable[[str], None]) -> Iterator[MachineCluster]:
 
 
 def test_a_pod_keeps_its_device_whatever_becomes_of_the_unit(
-    cluster: MachineCluster, disk: Path, tmp_path: Path, progress: Callable[[str], None]
+    cluster: MachineCluster, disk: Path, tmp_path: Path, progress: Callable[[str], None], ran_on: RanOn
 ) -> None:
     _plug_in(cluster, disk)
     assert _type(cluster, "The wheels", "released")[-1].strip() == f"nodedevice-agent, version {_RELEASED}"
@@ -74,6 +75,7 @@ def test_a_pod_keeps_its_device_whatever_becomes_of_the_unit(
     _type(cluster, "systemd", "released")
     cluster.plug("AAA", "1")
     cluster.wait_capacity(SERIAL, 1)
+    ran_on(cluster.described)
     cluster.run(talker("holds"))
     cluster.until_heard("AAA", "holds")
     held, container = cluster.devices_of("holds"), cluster.containers("default")

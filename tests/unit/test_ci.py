@@ -98,10 +98,10 @@ def test_what_a_run_records_is_no_other_tree(tmp_path: Path) -> None:
     subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
     (tmp_path / "docs").mkdir()
     hashes = []
-    for name in ("a.py", "docs/tried-nodes.json", "docs/b.md"):
+    for name in ("a.py", "docs/tried-nodes.json", "docs/install.md", "docs/b.md"):
         (tmp_path / name).write_text(name)
         hashes.append(tree_hash(tmp_path))
-    assert hashes[0] == hashes[1] != hashes[2]
+    assert hashes[0] == hashes[1] == hashes[2] != hashes[3]
 
 
 @pytest.mark.parametrize(

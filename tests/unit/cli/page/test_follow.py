@@ -20,7 +20,7 @@ Json = dict[str, Any]
 Step = Any
 
 
-class PlayedApi:
+class ScriptedApi:
     """Answers each request with the next of `steps`: objects of a list, events of a watch, a version, or an error."""
 
     def __init__(self, *steps: Step) -> None:
@@ -51,9 +51,9 @@ class PlayedApi:
             take({"type": kind, "object": obj})
 
 
-def followed(*steps: Step) -> tuple[Fleet, PlayedApi]:
+def followed(*steps: Step) -> tuple[Fleet, ScriptedApi]:
     """After a step of the follower for each of the steps."""
-    fleet, api = Fleet(), PlayedApi(*steps)
+    fleet, api = Fleet(), ScriptedApi(*steps)
     stand_in: Any = api
     follower = Follower(stand_in, next(iter(kinds(fleet))), fleet)
     while api.steps:
@@ -146,7 +146,7 @@ def test_the_first_event_after_a_silence_ends_it(monkeypatch: pytest.MonkeyPatch
         yield "MODIFIED", at("a", 13)
         seen.append(source(fleet)["isStale"])
 
-    stand_in: Any = PlayedApi([at("a")], silent(), [at("a")], alive())
+    stand_in: Any = ScriptedApi([at("a")], silent(), [at("a")], alive())
     follower = Follower(stand_in, next(iter(kinds(fleet))), fleet)
     for _ in range(3):
         follower.step()

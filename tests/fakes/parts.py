@@ -1,16 +1,13 @@
-"""What a composed program is made of, and whether each part begins as it is declared.
+"""Finds the parts of a composed program.
 
-Of no use for what a part does: only for how parts are put together, where an argument that is missing is noticed late.
+For tests of how parts are put together, where a missing argument is noticed late. Not for tests of what a part does.
 """
 
-import ast
 import inspect
-import sys
-import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
-from types import CoroutineType, FunctionType, MethodType, NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+from types import CoroutineType, FunctionType, MethodType
+from typing import Any
 
 _CONTAINERS = (list, tuple, set, frozenset)
 
@@ -38,18 +35,6 @@ def one_of(whole: object, kind: type[Any]) -> Any:
     return found[0]
 
 
-def misfits(whole: object) -> list[str]:
-    """Attributes that are not of the type that the constructor declares, for an argument of that name or for themselves."""
-    found = []
-    for part in parts_of(whole):
-        for name, hint in _declared(type(part)):
-            value = getattr(part, name, part)
-            is_state = value is not part and getattr(value, "__self__", None) is not part
-            if is_state and not _fits(value, hint):
-                found.append(f"{type(part).__name__}.{name}: {value!r}")
-    return found
-
-
 def _below(part: object) -> list[object]:
     match part:
         case Mapping():
@@ -69,48 +54,3 @@ def _below(part: object) -> list[object]:
     names = {name for kind in type(part).__mro__ for name in getattr(kind, "__slots__", ())}
     names |= getattr(part, "__dict__", {}).keys()
     return [getattr(part, name) for name in sorted(names) if hasattr(part, name)]
-
-
-def _declared(kind: type) -> Iterator[tuple[str, Any]]:
-    """Names of attributes, and their types as annotations."""
-    names = vars(sys.modules[kind.__module__])
-    for name, parameter in inspect.signature(kind).parameters.items():
-        for attribute in (name, f"_{name}"):
-            yield attribute, _resolved(parameter.annotation, names)
-    if inspect.isfunction(vars(kind).get("__init__")):
-        for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(kind)))):
-            match node:
-                case ast.AnnAssign(target=ast.Attribute(value=ast.Name(id="self"), attr=name)):
-                    yield name, _resolved(ast.unparse(node.annotation), names)
-
-
-def _resolved(hint: Any, names: Mapping[str, Any]) -> Any:
-    """What is imported for the type check alone may be anything."""
-    if not isinstance(hint, str):
-        return Any if hint is inspect.Parameter.empty else hint
-    try:
-        found = eval(hint, dict(names))
-    except (NameError, TypeError):
-        return Any
-    return _resolved(found, names)
-
-
-def _fits(value: object, hint: Any) -> bool:
-    origin = get_origin(hint)
-    if hint is Any or isinstance(hint, TypeVar):
-        return True
-    if origin in (Union, UnionType):
-        return any(_fits(value, each) for each in get_args(hint))
-    if origin is Annotated:
-        return _fits(value, get_args(hint)[0])
-    if origin is Literal:
-        return value in get_args(hint)
-    kind = NoneType if hint is None else origin or hint
-    if kind in (int, float):
-        return isinstance(value, int | float)
-    if not isinstance(kind, type) or getattr(kind, "_is_protocol", False):
-        return value is not None
-    try:
-        return isinstance(value, kind)
-    except TypeError:
-        return value is not None

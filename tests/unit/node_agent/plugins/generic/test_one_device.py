@@ -1,6 +1,6 @@
 """One device is listed once, and is the same device in each resource, by whatever name and way its groups find it."""
 
-from itertools import product
+from itertools import combinations_with_replacement, product
 from pathlib import Path
 from typing import Any
 
@@ -74,10 +74,7 @@ def are_same(one: PluginDevice, other: PluginDevice) -> bool:
     return bool([*known.related(other.identity)])
 
 
-PAIRS = [pytest.param(a, b, id=f"{a} x {b}") for a, b in product(WAYS, repeat=2)]
-
-
-@pytest.mark.parametrize(("first", "second"), PAIRS)
+@pytest.mark.parametrize(("first", "second"), [*product(WAYS, repeat=2)])
 def test_one_device_in_one_resource(host: FakeSysfs, first: str, second: str) -> None:
     if first == second:
         assert len(listed(host, WAYS[first])) == 1
@@ -90,7 +87,7 @@ def test_one_device_in_one_resource(host: FakeSysfs, first: str, second: str) ->
     assert {alone.id, *alone.aliases, other.id, *other.aliases} == {device.id, *device.aliases}
 
 
-@pytest.mark.parametrize(("first", "second"), PAIRS)
+@pytest.mark.parametrize(("first", "second"), [*combinations_with_replacement(WAYS, 2)])
 def test_one_device_in_two_resources(host: FakeSysfs, first: str, second: str) -> None:
     [one], [other] = listed(host, WAYS[first]), listed(host, WAYS[second])
     assert are_same(one, other)

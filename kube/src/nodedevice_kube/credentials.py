@@ -31,14 +31,13 @@ _CHECK_SECONDS: Final = 60.0
 # Anything else would break the header.
 _TOKEN: Final = re.compile(r"[!-~]+")
 _LEGAL_KEY: Final = re.compile(r"[^!#$&'*+.^_`|~0-9a-zA-Z-]")
-# inode, modification, change, size
-_Version = tuple[int, int, int, int] | None
 
 
 class Access:
     """What a request needs. headers: authorization and impersonation, which are secret. tls: None for http://.
 
-    A change makes another object. It has no repr, so that no log shows a secret.
+    A change makes another object, with the same `tls` unless a certificate, a key or the authority changed. It has no repr, so
+    that no log shows a secret.
     """
 
     __slots__ = ("headers", "tls")
@@ -79,8 +78,8 @@ class Credentials:
         self._attempts = 0
         self._failure: CredentialProblem | None = None
         self._credential: Credential | None = None
-        # the sources of `_current`
-        self._origins: object = None
+        # the sources of the TLS context of `_current`
+        self._tls_sources: object = None
         self._current: Access | None = None
 
     @property
@@ -157,16 +156,15 @@ class Credentials:
 
             credential = exec_plugin.run(settings, self._exec_seconds)
         headers = (*_authorization(settings, self._token(credential)), *_impersonation(settings.impersonation))
-        versions = tuple(_version(file) for file in (settings.ca_file, settings.cert_file, settings.key_file) if file)
-        origins = (settings, credential, versions)
-        is_same = origins == self._origins
-        if current is not None and is_same and headers == current.headers:
-            return current
+        certificate, key = (credential.certificate, credential.key) if credential else ("", "")
+        sources = (*_tls_sources(settings), certificate, key)
+        is_same = sources == self._tls_sources
         context = current.tls if current is not None and is_same else None
         if settings.scheme == "https" and context is None:
-            certificate, key = (credential.certificate, credential.key) if credential else ("", "")
             context = tls.new_context(settings, certificate, key)
-        self._credential, self._origins = credential, origins
+        self._credential, self._tls_sources = credential, sources
+        if current is not None and is_same and headers == current.headers:
+            return current
         return Access(headers, context)
 
     def _is_expired(self, credential: "Credential | None") -> bool:
@@ -220,12 +218,28 @@ def _impersonation(impersonation: Impersonation) -> Headers:
     return tuple((name, value.strip(" ")) for name, value in headers)
 
 
-def _version(file: str) -> _Version:
+def _tls_sources(settings: Settings) -> tuple[object, ...]:
+    """Return the settings that a TLS context is made of. The content of files counts.
+
+    A new context ends all connections, and the kubelet replaces `ca.crt` by an equal file with each new token of a pod.
+    """
+    files = settings.ca_file, settings.cert_file, settings.key_file
+    data = settings.ca_data, settings.cert_data, settings.key_data
+    return files, tuple(map(_digest, filter(None, files))), data, settings.is_insecure, settings.tls_server_name
+
+
+def _digest(file: str) -> bytes | None:
+    """Return None for a missing file, and for a pipe, which only `tls` can read."""
+    # imported late: a kubectl plugin starts in a tenth of a second
+    import hashlib
+
     try:
-        status = os.stat(file)
+        if not os.path.isfile(file):
+            return None
+        with open(file, "rb") as opened:
+            return hashlib.file_digest(opened, "sha256").digest()
     except OSError:
         return None
-    return status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size
 
 
 def load(

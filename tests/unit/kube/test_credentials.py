@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nodedevice_kube import exec_plugin
+from nodedevice_kube import exec_plugin, tls
 from nodedevice_kube.credentials import Access, Credentials
 from nodedevice_kube.errors import BadKubeconfig, CredentialProblem
 from nodedevice_kube.exec_plugin import Credential
@@ -18,7 +18,7 @@ class Clocks:
 
 
 def credentials(clocks: Clocks, **settings: Any) -> Credentials:
-    found = Settings("http://api", "context x", **settings)
+    found = Settings(**{"server": "http://api", "origin": "context x", **settings})
     return Credentials(found, environment={}, monotonic=lambda: clocks.monotonic, now=lambda: clocks.now)
 
 
@@ -47,6 +47,20 @@ def test_a_token_file_is_read_once_a_minute_and_after_a_refusal(tmp_path: Path) 
     last = found.current
     found.refused(last)
     assert found.refresh() is last
+
+
+def test_only_another_content_makes_another_tls_context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tls, "new_context", lambda *_: object())
+    ca, token, clocks = tmp_path / "ca", tmp_path / "token", Clocks()
+    found = credentials(clocks, server="https://api", ca_file=str(ca), token_file=str(token))
+    contexts = []
+    for content in (("a", "one"), ("a", "two"), ("b", "two")):
+        for file, text in zip((ca, token), content, strict=True):
+            file.with_suffix(".new").write_text(text)
+            file.with_suffix(".new").replace(file)
+        clocks.monotonic += 60
+        contexts.append(found.refresh().tls)
+    assert contexts[0] is contexts[1] is not contexts[2]
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff", b"two words", None])

@@ -185,7 +185,7 @@ def test_where_no_node_can_be_changed_the_first_one_ends_it(run: Run, server: Fa
     ("answer", "ended", "words"),
     [
         (Answer(short=True), 2, ["n2: ", "whether it is cordoned is not known", "error: ", "cannot be reached"]),
-        (status(401), 2, ["error: ", "does not accept the login"]),
+        (status(401), 2, ["error: n2: the API server ", "; log in again"]),
         (None, 130, ["n2: interrupted: whether it is cordoned is not known"]),
     ],
     ids=["no answer", "401", "Ctrl-C"],

@@ -313,12 +313,15 @@ def _change_one(work: _Work, found: NodeDevice, all_done: _AllDone) -> None:
     except KeyboardInterrupt:
         all_done.failed.append(f"{found.node}: interrupted: whether it is {all_done.verb}ed is not known")
         raise
-    except ApiError as exc:
-        if exc.status == 0 and not all_done.done:
+    except (ApiError, CliError) as exc:
+        is_unanswered = isinstance(exc, ApiError) and exc.status == 0
+        ends_work = is_unanswered or isinstance(exc, CliError)
+        if ends_work and not (all_done.done or all_done.failed):
+            # The first node: the error alone is the report.
             raise
-        unknown = f": whether it is {all_done.verb}ed is not known" if exc.status == 0 else ""
+        unknown = f": whether it is {all_done.verb}ed is not known" if is_unanswered else ""
         all_done.failed.append(f"{found.node}: {exc.problem}{unknown}")
-        if exc.status == 0:
+        if ends_work:
             raise
     else:
         all_done.done.append((after, change.done[0]))

@@ -12,14 +12,13 @@ from typing import Any, Final
 
 import click
 from nodedevice_kube.api_errors import ApiError, Forbidden
-from nodedevice_kube.credentials import Credentials
 from nodedevice_kube.fields import Json, text_of
 from nodedevice_kube.masking import masked
 from nodedevice_kube.paths import PODS
 
 from kubectl_nodedevice.api import GROUP, NODE_DEVICES, Api, path_of
 from kubectl_nodedevice.cluster import NodeDevice, Pod
-from kubectl_nodedevice.errors import FINE, CliError, as_login_problem
+from kubectl_nodedevice.errors import FINE, CliError
 from kubectl_nodedevice.page.fleet import Fleet
 from kubectl_nodedevice.page.follow import API_SECONDS, Follower, Kind
 from kubectl_nodedevice.page.server import PageServer, asset, embedded, opened_in_browser
@@ -114,9 +113,8 @@ def _follow(session: Session, fleet: Fleet) -> None:
 
 
 def _api(session: Session, seconds: float | None) -> Api:
-    """A connection of its own: of a thread."""
-    with as_login_problem():
-        return Api(Credentials(session.login, load=session.settings), seconds)
+    """Return a connection for one thread. All of them share one login, as a log-in program may open a browser."""
+    return Api(session.api.credentials, seconds)
 
 
 def kinds(fleet: Fleet) -> Iterator[Kind]:
@@ -155,12 +153,12 @@ def _read_others(session: Session, fleet: Fleet) -> None:
 def _view_of(session: Session) -> Callable[[str, Mapping[str, str]], Any]:
     """Reads one view at a time, over one connection."""
     own = replace(session)
+    # It warns of no unread object: the followers do.
+    own.api = _api(session, session.api.timeout_seconds)
     lock = threading.Lock()
 
     def view(name: str, query: Mapping[str, str]) -> Any:
         with lock:
-            # the page says it once, of its own lists
-            own.api.warn = lambda _: None
             return VIEWS[name](own, query)
 
     return view

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 from kubectl_nodedevice.api import _Lines
 from kubectl_nodedevice.errors import LoginProblem
-from kubectl_nodedevice.page.command import kinds
+from kubectl_nodedevice.page.command import _api, _view_of, kinds
 from kubectl_nodedevice.page.fleet import Fleet
 from kubectl_nodedevice.page.follow import Follower
+from kubectl_nodedevice.page.views import VIEWS
+from kubectl_nodedevice.session import Session
 from nodedevice_kube.api_errors import ApiError, Forbidden, NotFound, Unreachable
 
 from tests.unit.cli.api_server import FakeApiServer, status
@@ -161,3 +163,11 @@ def test_a_watch_is_cut_into_events_wherever_its_pieces_end() -> None:
     for piece in (b'{"a":', b'1}\n{"b"', b":2}\n", b"no JSON\n", b'{"c":3}\n{"d":4}\n{"e"'):
         lines.feed(piece)
     assert found == [{"a": 1}, {"b": 2}, {"c": 3}, {"d": 4}]
+
+
+def test_a_log_in_program_runs_once_for_all_threads(api_of: ApiOf, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = Session()
+    session.api = api = api_of()
+    monkeypatch.setitem(VIEWS, "api", lambda own, _: own.api)
+    for each in (_api(session, 1.0), _view_of(session)("api", {})):
+        assert (each is api, each.credentials is api.credentials) == (False, True)

@@ -2,15 +2,18 @@
 
 import json
 import re
+from contextlib import closing
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import pytest
 from kubectl_nodedevice import device_state
 from kubectl_nodedevice.cluster import NodeDevice
+from kubectl_nodedevice.page import views
 from kubectl_nodedevice.records import record_of
+from kubectl_nodedevice.session import Session
 
-from tests.unit.cli.api_server import FakeApiServer, status
+from tests.unit.cli.api_server import PODS, FakeApiServer, status
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.objects import NODE_DEVICES, POD_DEVICES, allocation, device, node_device, pod_device
 
@@ -134,11 +137,13 @@ def _hold_more(server: FakeApiServer) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["try"], ["-A"], [], ["-n", "another"], ["part"]])
-def test_whoever_sees_node_devices_alone_sees_holders(run: Run, server: FakeApiServer, arguments: list[str]) -> None:
+def test_whoever_sees_one_of_both_kinds_sees_holders(run: Run, server: FakeApiServer, arguments: list[str]) -> None:
     _hold_more(server)
     usual = run("holders", *arguments, "-o", "json").out
     names = [(each["namespace"], each["pod"]) for each in json.loads(usual)["items"]]
     assert names == sorted(names) != []
+    server.fault = lambda request: status(403, "no") if "/nodedevices" in request.path else None
+    assert run("holders", *arguments, "-o", "json").out == usual
     server.fault = lambda request: status(403, "no") if "/poddevices" in request.path else None
     assert json.loads(run("holders", *arguments, "-o", "json").out) == json.loads(usual)
 
@@ -156,6 +161,11 @@ def test_of_claims_whoever_sees_node_devices_alone_sees_each_share(run: Run, ser
     assert found == [("job", "gpu-0", "c", "s1"), ("job", "gpu-0", "c", "s0"), ("job", "gpu-1", "c", "")]
 
 
-def test_whoever_may_not_see_node_devices_sees_holders(run: Run, server: FakeApiServer) -> None:
-    server.fault = lambda request: status(403, "no") if "/nodedevices" in request.path else None
-    assert "gpu-0" in run("holders", "try").out
+@pytest.mark.parametrize("forbidden", ["/poddevices", "nothing"])
+def test_devices_of_an_earlier_pod_with_that_name_are_left_out(run: Run, server: FakeApiServer, forbidden: str) -> None:
+    server.objects[PODS][0]["metadata"]["uid"] = "uid-of-the-next"
+    server.fault = lambda request: status(403, "no") if forbidden in request.path else None
+    ran = run("holders", "try")
+    assert (ran.out, "an earlier pod default/try" in ran.err) == ("default/try holds no devices.\n", True)
+    with closing(Session()) as session:
+        assert views.of_pod(session, {"namespace": "default", "name": "try"})["devices"] == []

@@ -8,7 +8,7 @@ import click
 from nodedevice_kube.api_errors import Forbidden, NotFound
 from nodedevice_kube.paths import PODS
 
-from kubectl_nodedevice.api import GROUP, POD_DEVICES, path_of
+from kubectl_nodedevice.api import GROUP, POD_DEVICES, if_readable, path_of
 from kubectl_nodedevice.cluster import (
     Allocation,
     Claim,
@@ -19,6 +19,7 @@ from kubectl_nodedevice.cluster import (
     HoldingContainer,
     Meta,
     NodeDevice,
+    Object,
     PodDevice,
 )
 from kubectl_nodedevice.errors import FINE, UsageProblem
@@ -52,6 +53,8 @@ def holders(context: click.Context, pod: str) -> int:
         found = _of_pod(reader, session.namespace, pod) if pod else reader.pod_devices(session.namespace)
     except Forbidden as exc:
         found = _by_node_devices(reader, session.namespace, pod, exc)
+    if pod and found:
+        found = _of_live_pod(reader, session.namespace, pod, found)
     lines = [line for each in found for line in _lines(each)]
     if session.screen.is_for_machines:
         session.screen.data("HolderList", {"items": [_data(each) for each in lines]})
@@ -70,6 +73,16 @@ def _of_pod(reader: Reader, namespace: str, pod: str) -> list[PodDevice]:
         reader.pod_devices(namespace)
         reader.api.get(f"pod {name}", PODS.path(pod, namespace))
         return []
+
+
+def _of_live_pod(reader: Reader, namespace: str, pod: str, found: list[PodDevice]) -> list[PodDevice]:
+    """Leave out devices of an earlier pod with that name: its PodDevice exists for a while. Raises ApiError."""
+    name = f"{namespace}/{pod}"
+    live = if_readable(lambda: reader.api.record(Object, f"pod {name}", PODS.path(pod, namespace)))
+    kept = [each for each in found if live is None or each.pod_uid == live.meta.uid]
+    if len(kept) < len(found):
+        reader.screen.note(f"devices of an earlier pod {name} are left out")
+    return kept
 
 
 def _by_node_devices(reader: Reader, namespace: str, pod: str, why: Forbidden) -> list[PodDevice]:

@@ -71,8 +71,10 @@ def of_pod(session: Session, query: Mapping[str, str]) -> Data:
     if facts.is_absent and not absent.is_lacking(facts) and not absent.obstacles(facts):
         raise CliError(f"pod {name} does not exist in namespace {namespace}", "it may have been deleted meanwhile")
     explanation = pods.explain(facts)
+    # A PodDevice may be of an earlier pod with that name.
+    held, live = facts.pod_device, facts.pod
     return {
-        "devices": holders.data_of_pod(facts.pod_device) if facts.pod_device is not None else [],
+        "devices": holders.data_of_pod(held) if held and live and held.pod_uid == live.meta.uid else [],
         "chain": chain.of(facts, explanation),
         "why": _explained(session, facts, explanation),
         "commands": [

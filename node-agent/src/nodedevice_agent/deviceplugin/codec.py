@@ -14,7 +14,7 @@ from nodedevice_api.device_ids import ESCAPED, is_ordinary, shown_id
 from nodedevice_api.extended_resources import domain_of
 from nodedevice_api.parts import Advertise, Choice, PartRules, Placement, PodPlacement
 from nodedevice_api.upstream.kubelet.deviceplugin.v1beta1 import api_pb2
-from nodedevice_common.interning import intern
+from nodedevice_kube.interning import intern
 
 from nodedevice_agent.devicemanager import container_edits
 from nodedevice_agent.devicemanager.allocation.answer_limit import answer_problem

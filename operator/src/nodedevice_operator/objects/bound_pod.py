@@ -8,7 +8,7 @@ import msgspec
 from nodedevice_api import assigned_parts, names
 from nodedevice_api.assigned_parts import Assigned
 from nodedevice_api.extended_resources import count, is_extended_resource
-from nodedevice_common.interning import intern
+from nodedevice_kube.interning import intern
 from nodedevice_kube.planner import Need
 
 from nodedevice_operator.objects.meta import ObjectMetadata, Schema, shared

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 from nodedevice_api.extended_resources import count, is_extended_resource
 from nodedevice_api.names import GROUP
-from nodedevice_common.interning import intern
+from nodedevice_kube.interning import intern
 
 from nodedevice_operator.objects.meta import OURS, STATUS, ObjectMetadata, Schema, shared
 

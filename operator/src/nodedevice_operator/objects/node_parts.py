@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 from nodedevice_api.nodedevice import AllocationStatus, HeldParts, PartRulesStatus
 from nodedevice_api.parts import MAX_PART_DIGITS, Choice, PartRules, Placement, PodPlacement, numbers_of
-from nodedevice_common.interning import intern
+from nodedevice_kube.interning import intern
 
 from nodedevice_operator.objects.meta import shared
 from nodedevice_operator.objects.nodedevice_schema import NodeDeviceSchema, is_only_shown

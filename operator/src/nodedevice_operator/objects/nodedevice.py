@@ -17,7 +17,7 @@ from nodedevice_api.nodedevice import (
     Waiting,
 )
 from nodedevice_api.parts import Advertise
-from nodedevice_common.interning import intern
+from nodedevice_kube.interning import intern
 
 from nodedevice_operator.objects.meta import shared
 from nodedevice_operator.objects.nodedevice_schema import NodeDeviceSchema, is_only_shown

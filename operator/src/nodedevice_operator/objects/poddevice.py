@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 from nodedevice_api.poddevice import HoldingContainer, PodDeviceSpec, PodDeviceStatus
-from nodedevice_common.interning import intern
+from nodedevice_kube.interning import intern
 
 from nodedevice_operator.objects.meta import MetadataSchema, Schema
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from nodedevice_api import names
-from nodedevice_common.interning import intern
+from nodedevice_kube.interning import intern
 
 from nodedevice_operator.objects.meta import MetadataSchema, Schema
 

@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 from nodedevice_api import names
 from nodedevice_common.decoding import Undecodable, decode
-from nodedevice_common.interning import intern
+from nodedevice_kube.interning import intern
 
 from nodedevice_operator.objects.meta import OURS, STATUS
 from nodedevice_operator.objects.nodedevice_schema import NodeDeviceSchema, StatusFields, StatusWriter

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 from nodedevice_api import names
-from nodedevice_common.interning import intern
+from nodedevice_kube.interning import intern
 
 from nodedevice_operator.objects.bound_pod import CONFIG_MIRROR, BoundPodSchema
 from nodedevice_operator.objects.meta import ObjectMetadata, Schema

@@ -9,7 +9,7 @@ from typing import Final
 
 from nodedevice_api.extended_resources import domain_of
 from nodedevice_api.names import DELIVERY_KUBELET
-from nodedevice_common.interning import intern
+from nodedevice_kube.interning import intern
 
 from nodedevice_agent.devicemanager.deadlines import Deadlines
 from nodedevice_agent.devicemanager.resources.aliases import as_known

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from nodedevice_common import interning
+from nodedevice_kube import interning
 
 
 @pytest.fixture(params=[(3, 11), (3, 12), (3, 13)], ids=str)

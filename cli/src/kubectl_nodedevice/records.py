@@ -6,11 +6,11 @@ newer CRDs can be read.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
-from sys import intern
 from types import UnionType
 from typing import Any, Final, TypeVar, get_args, get_origin
 
 from nodedevice_kube.fields import Json, is_set, list_of, text_of, texts_of
+from nodedevice_kube.interning import intern
 
 T = TypeVar("T")
 _Make = Callable[[Any], Any]
@@ -106,7 +106,8 @@ class Meta:
     name: str = ""
     namespace: str = ""
     uid: str = ""
-    resource_version: str = ""
+    # not interned: each change brings another one
+    resource_version: str = place("resourceVersion", by=_exactly(str))
     created: str = place("creationTimestamp")
     deleted: str = place("deletionTimestamp")
     owner: str = place(by=_owner)

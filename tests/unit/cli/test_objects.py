@@ -84,6 +84,11 @@ def test_what_another_release_writes_is_read_as_far_as_it_is_known() -> None:
     assert [(each.id, each.health, each.numa_nodes) for each in read.devices] == [("d", "Limping", ()), ("", "", (1,))]
 
 
+def test_versions_are_not_interned() -> None:
+    one, other = (record_of(cluster.Meta, {"resourceVersion": "".join(("71", "2"))}) for _ in range(2))
+    assert (one, one.resource_version is other.resource_version) == (other, False)
+
+
 def test_containers() -> None:
     claims = [{"name": "a"}, {"name": "b", "request": "r"}]
     resources = {"limits": {"x": "2", "y": "3"}, "requests": {"x": "1"}, "claims": claims}

@@ -21,7 +21,5 @@ def test_equal_texts_are_one_object(version: tuple[int, int]) -> None:
     one, other = ("".join(["uid-", str(version)]) for _ in range(2))
     assert one is not other
     assert interning.intern(one) is interning.intern(other)
-
-
-def test_the_python_that_keeps_them_for_ever_is_not_asked(version: tuple[int, int]) -> None:
-    assert (interning.intern is sys.intern) == (version != (3, 12))
+    # the Python that keeps them for ever is not asked
+    assert (interning.intern is sys.intern) == (version != (3, 12))  # noqa: TID251

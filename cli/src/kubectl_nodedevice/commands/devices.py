@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import cache
-from sys import intern
 from typing import Any, Final
 
 import click
+from nodedevice_kube.interning import intern
 
 from kubectl_nodedevice.cluster import Device, NodeDevice
 from kubectl_nodedevice.device_state import (

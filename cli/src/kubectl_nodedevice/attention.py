@@ -61,11 +61,8 @@ def ordered(needs: Iterable[Need]) -> list[Need]:
 
 
 def of_operator(lease: Lease | None, now: datetime) -> Iterator[Need]:
-    renewed = moment(lease.renewed) if lease else None
-    if lease is None or renewed is None:
-        return
-    silent = (now - renewed).total_seconds()
-    if lease.holder and silent <= max(lease.duration_seconds, 15) * 2:
+    """A stopped operator releases its Lease; a crashed one leaves it to become overdue."""
+    if lease is None or moment(lease.renewed) is None or (lease.holder and not lease.is_overdue(now)):
         return
     text = f"no operator is running: its Lease was renewed {age(lease.renewed, now)} ago"
     yield Need(OPERATOR_SILENT, text, command("check"), lease.renewed, {"lease": lease.meta.name})

@@ -5,6 +5,7 @@ Times are text, as in the API; "" and None stand for an absent field.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any, Final
 
 from nodedevice_kube.fields import Json as Json
@@ -30,6 +31,7 @@ from kubectl_nodedevice.device_records import Taint as Taint
 from kubectl_nodedevice.device_records import Waiting as Waiting
 from kubectl_nodedevice.records import Meta as Meta
 from kubectl_nodedevice.records import place, record_of
+from kubectl_nodedevice.text import moment
 
 # status.agent.servedBy: the device manager that allocates
 BY_NODEDEVICE: Final = "nodedevice"
@@ -40,6 +42,8 @@ ALL_DEVICES: Final = frozenset({"*", "all"})
 NO_CONDITION: Final = Condition()
 SYSTEM_NAMESPACE: Final = "nodedevice-system"
 AGENTS_NAMESPACE: Final = "nodedevice-agents"
+# A node's clock may differ from the API server's.
+_SKEW_SECONDS: Final = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,3 +251,8 @@ class Lease:
     holder: str = place("spec.holderIdentity")
     renewed: str = place("spec.renewTime")
     duration_seconds: int = place("spec.leaseDurationSeconds", 0)
+
+    def is_overdue(self, now: datetime) -> bool:
+        """Whether it has expired by the API server's clock, also if the clock that renewed it is some minutes behind."""
+        renewed = moment(self.renewed)
+        return renewed is not None and (now - renewed).total_seconds() > self.duration_seconds + _SKEW_SECONDS

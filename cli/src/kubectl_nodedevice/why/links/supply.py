@@ -6,10 +6,9 @@ unhealthy device stays unhealthy when the agent is back.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
 from typing import Final
 
-from kubectl_nodedevice.cluster import BY_DRA, BY_KUBELET, NO_CONDITION, Lease, Node, NodeDevice
+from kubectl_nodedevice.cluster import BY_DRA, BY_KUBELET, NO_CONDITION, Node, NodeDevice
 from kubectl_nodedevice.quantities import count
 from kubectl_nodedevice.text import age, moment
 from kubectl_nodedevice.why.explanation import Obstacle
@@ -18,8 +17,6 @@ from kubectl_nodedevice.why.kinds import DeviceClass
 from kubectl_nodedevice.why.links import devices, offers
 from kubectl_nodedevice.why.links.devices import Wanted
 
-# A node's clock may differ from the API server's.
-_SKEW: Final = timedelta(minutes=5)
 _POLICY: Final = frozenset({"PolicyPending", "TooManyNames", "NameExcluded"})
 _REFUSED: Final = frozenset({"UpdateRefused", "WriteRefused"})
 _DEVICES_REFUSED: Final = "DevicesRefused"
@@ -139,15 +136,10 @@ def agent_obstacles(facts: Facts, node: str, found: NodeDevice | None = None) ->
     if lease is None and (facts.has_read(LEASES) or ready.reason == "LeaseMissing"):
         return (Obstacle("NoAgent", node, detail="it has no Lease"),)
     is_silent = ready.status not in ("True", "")
-    if not is_silent and not (lease and _is_overdue(lease, facts.now)):
+    if not is_silent and not (lease and lease.is_overdue(facts.now)):
         return ()
     since = age(lease.renewed if lease else ready.since, facts.now)
     return (Obstacle("AgentSilent", node, detail=f"for {since}" if since else ""),)
-
-
-def _is_overdue(lease: Lease, now: datetime) -> bool:
-    renewed = moment(lease.renewed)
-    return renewed is not None and now - renewed > timedelta(seconds=lease.duration_seconds) + _SKEW
 
 
 def as_of(facts: Facts, found: NodeDevice) -> str:

@@ -41,12 +41,13 @@ def answering(*answers: bytes, seen: list[Received] | None = None) -> Peer:
 
 
 class Listening:
-    """port: of the server. connections: how many there were. ended: set when the last one has ended."""
+    """port: of the server. connections: how many there were. ended: set when the last one has ended. problem: its error."""
 
     def __init__(self) -> None:
         self.port = 0
         self.connections = 0
         self.ended = asyncio.Event()
+        self.problem: BaseException | None = None
 
     @property
     def url(self) -> str:
@@ -67,9 +68,9 @@ async def listening(*peers: Peer, tls: SSLContext | None = None) -> AsyncIterato
         made.ended.clear()
         try:
             await peers[min(made.connections, len(peers)) - 1](reader, writer)
-        except (asyncio.IncompleteReadError, asyncio.CancelledError, ConnectionError):
+        except (asyncio.IncompleteReadError, asyncio.CancelledError, ConnectionError) as exc:
             # The callback that asyncio has at the task takes no cancellation.
-            pass
+            made.problem = exc
         finally:
             made.ended.set()
             writer.transport.abort()

@@ -9,9 +9,10 @@ import os
 import re
 import socket
 import ssl
+import struct
 from asyncio.sslproto import SSLProtocol
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final, Protocol
 from urllib.parse import quote, urlsplit
 
@@ -37,6 +38,8 @@ _KEEPALIVE: Final = (
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
     (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 30_000),
 )
+# SO_LINGER: closing the socket resets the connection, and drops what the kernel has not sent yet
+_RESET: Final = struct.pack("ii", 1, 0)
 
 
 class Broken(Exception):
@@ -237,9 +240,12 @@ class _Connection:
 
     def __init__(self, pool: Connections, reader: _Reader, transport: asyncio.Transport) -> None:
         self._pool, self._reader, self._transport = pool, reader, transport
+        self._socket: socket.socket = transport.get_extra_info("socket")
         self._received = Received()
         self.tls: ssl.SSLContext | None = None
         self._expiry: asyncio.TimerHandle | None = None
+        # whether a request was sent
+        self._has_sent = False
         # whether it was kept, and no byte has been read since
         self._is_unused = False
 
@@ -253,10 +259,10 @@ class _Connection:
         is_address = ":" in host or host.replace(".", "").isdecimal()
         delay = None if is_address else _NEXT_ADDRESS_SECONDS
         transport, _ = await loop.create_connection(lambda: protocol, host, port, happy_eyeballs_delay=delay)
-        peer: socket.socket = transport.get_extra_info("socket")
+        made = cls(pool, reader, transport)
         for option in _KEEPALIVE:
-            peer.setsockopt(*option)
-        return cls(pool, reader, transport)
+            made._socket.setsockopt(*option)
+        return made
 
     async def tunnel(self, authority: str, headers: Headers) -> None:
         """Make the proxy connect to that HOST:PORT. Raises Broken and OSError."""
@@ -281,6 +287,7 @@ class _Connection:
         with self._ended_by_failures(seconds):
             if request.before_write is not None:
                 request.before_write()
+            self._has_sent = True
             # Not awaited: a server that responds to half a body may read no more of it.
             self._transport.write(head + request.body if request.body is not None else head)
             async with asyncio.timeout(seconds):
@@ -331,8 +338,13 @@ class _Connection:
         return self._is_open and not self._reader.is_fed
 
     def end(self) -> None:
+        """End it. The kernel would otherwise go on sending an unfinished request, such as a write of a former leader."""
         if self._expiry is not None:
             self._expiry.cancel()
+        if self._has_sent and not self._received.is_whole:
+            # It may be closed already.
+            with suppress(OSError):
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         self._transport.abort()
         self._pool.ended(self)
 

@@ -267,6 +267,8 @@ async def test_no_response_in_time() -> None:
         with pytest.raises(Late, match=r"^no response within 7 s$"):
             await connections.send(GET, PLAIN, 7)
         await server.ended.wait()
+        # the kernel sends no more of the request
+        assert isinstance(server.problem, ConnectionResetError)
 
 
 @virtual_time

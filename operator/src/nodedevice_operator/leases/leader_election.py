@@ -29,8 +29,10 @@ _REMEMBERED_ANSWERS: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """The duration of the Lease; all other times are fractions of it. The holder stops writing a quarter of it before another may
-    begin: a write under way arrives in that time. A renewal begins after a quarter, and is sent once more if it has no response a
+    """The duration of the Lease; all other times are fractions of it.
+
+    The holder stops writing a quarter of it before another may begin. A write under way has that time to arrive; a slow network
+    delivers it later, until its request ends. A renewal begins after a quarter, and is sent once more if it has no response a
     quarter later.
     """
 

@@ -50,13 +50,8 @@ def test_a_pipe_that_is_closed_early(server: FakeApiServer, tmp_path: Path) -> N
     assert running.returncode == 141
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_of_a_shell(run: Run, shell: str) -> None:
-    ran = run("completion", shell)
-    assert (ran.status, "kubectl-nodedevice" in ran.out) == (0, True)
-
-
-def test_completion_by_kubectl(run: Run) -> None:
+def test_completion(run: Run) -> None:
+    assert all("kubectl-nodedevice" in run("completion", shell).out for shell in ("bash", "zsh", "fish"))
     assert run("completion", "kubectl").out == '#!/bin/sh\nexec kubectl-nodedevice __complete "$@"\n'
     assert run("__complete", "de").out.splitlines()[0].startswith("devices\t")
     assert run("__complete", "devices", "--re").out.splitlines()[0].startswith("--resource\t")

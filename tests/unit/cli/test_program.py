@@ -36,8 +36,7 @@ def test_a_command_that_does_not_exist(run: Run, word: str, hint: str) -> None:
 @pytest.mark.parametrize("words", [("why",), ("config",)])
 def test_a_command_without_the_rest_shows_its_help(run: Run, words: tuple[str, ...]) -> None:
     ran = run(*words)
-    assert (ran.status, ran.out) == (2, "")
-    assert ran.err == run(*words, "--help").out
+    assert (ran.status, ran.out, ran.err) == (2, "", run(*words, "--help").out)
 
 
 def test_its_version(run: Run) -> None:

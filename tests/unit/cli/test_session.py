@@ -1,7 +1,5 @@
 """kubectl's own flags: where each may stand."""
 
-from typing import Any
-
 import click
 import pytest
 from kubectl_nodedevice.session import Command, Flags, Session, current, shared_options
@@ -31,29 +29,17 @@ def typed(*words: str) -> Session:
 
 
 @pytest.mark.parametrize(
-    ("words", "flags"),
-    [
-        ([], {}),
-        (["-n", "a"], {"namespace": "a"}),
-        (["--namespace", "a"], {"namespace": "a"}),
-        (["-A"], {"is_all_namespaces": True}),
-        (["--all-namespaces"], {"is_all_namespaces": True}),
-        (["-o", "wide"], {"output": "wide"}),
-        (["--output", "json"], {"output": "json"}),
-        (["-o", "yaml"], {"output": "yaml"}),
-        (["--context", "c"], {"context": "c"}),
-        (["--kubeconfig", "k"], {"kubeconfig": "k"}),
-        (["--as", "eve"], {"as_user": "eve"}),
-        (["--as-group", "a", "--as-group", "b"], {"as_groups": ("a", "b")}),
-        (["--as-uid", "7"], {"as_uid": "7"}),
-        (["--request-timeout", "2m"], {"request_timeout": "2m"}),
-    ],
+    ("namespace", "every", "output"), [("-n", "-A", "-o"), ("--namespace", "--all-namespaces", "--output")]
 )
-def test_each_flag_before_and_after_the_command(words: list[str], flags: dict[str, Any]) -> None:
+def test_each_flag_before_and_after_the_command(namespace: str, every: str, output: str) -> None:
+    words = [namespace, "a", every, output, "wide", "--context", "c", "--kubeconfig", "k", "--request-timeout", "2m"]
+    words += ["--as", "eve", "--as-group", "a", "--as-group", "b", "--as-uid", "7"]
+    flags = Flags("c", "k", "eve", "7", ("a", "b"), "2m", "a", True, "wide")
     for line in ([*words, "show"], ["show", *words]):
         found = typed(*line)
-        assert (found.flags, found.command) == (Flags(**flags), "show")
+        assert (found.flags, found.command) == (flags, "show")
 
 
 def test_flags_of_both_places_count_together() -> None:
+    assert typed("show").flags == Flags()
     assert typed("-n", "a", "-o", "json", "show", "-n", "b").flags == Flags(namespace="b", output="json")

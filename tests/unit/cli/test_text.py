@@ -48,24 +48,15 @@ def test_a_time(given: str, expected: datetime | None) -> None:
 @pytest.mark.parametrize(
     ("seconds", "shown"),
     [
-        (-5, "0 s"),
-        (0, "0 s"),
-        (59, "59 s"),
-        (60, "1 min"),
-        (3599, "59 min"),
-        (3600, "1 h"),
-        (86_399, "23 h"),
-        (86_400, "1 d"),
-        (200 * 86_400, "200 d"),
+        *((-5, "0 s"), (0, "0 s"), (59, "59 s"), (60, "1 min"), (3599, "59 min"), (3600, "1 h"), (86_399, "23 h")),
+        *((86_400, "1 d"), (200 * 86_400, "200 d")),
     ],
 )
 def test_how_long_ago(seconds: int, shown: str) -> None:
     assert text.age((_NOW - timedelta(seconds=seconds)).isoformat(), _NOW) == shown
 
 
-@pytest.mark.parametrize(
-    ("number", "shown"), [(0, "0 devices"), (1, "1 device"), (2, "2 devices"), (1234, "1,234 devices")]
-)
+@pytest.mark.parametrize(("number", "shown"), [(0, "0 devices"), (1, "1 device"), (1234, "1,234 devices")])
 def test_a_count(number: int, shown: str) -> None:
     assert text.counted(number, "device") == shown
 

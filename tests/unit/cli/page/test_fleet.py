@@ -106,9 +106,6 @@ def test_it_says_how_current_each_kind_is() -> None:
         "nodedevices": {"problem": "", "isForbidden": False, "isStale": False, "unread": ""},
         "pending pods": {"problem": "forbidden", "isForbidden": True, "asOf": 0.0, "isStale": False, "unread": ""},
     }
-
-
-def test_a_request_without_an_answer_is_stale_before_its_time_limit() -> None:
-    fleet = Fleet()
+    # a request without a response is stale before its time limit
     fleet.source("nodedevices", as_of=time.time() - 100)
     assert fleet.sources()["sources"]["nodedevices"]["isStale"]

@@ -73,7 +73,7 @@ class WorkQueue:
         self._failures: dict[str, int] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
         metrics.waiting_nodes.set_function(self._waiting)
-        metrics.failing_nodes.set_function(lambda: len(self._failures))
+        metrics.failing_nodes.set_function(self._failing)
 
     @property
     def _is_open(self) -> bool:
@@ -82,6 +82,10 @@ class WorkQueue:
     def _waiting(self) -> int:
         """How many nodes wait for this operator; 0 on a standby, whose nodes wait for the leader."""
         return len(self._changed) + len(self._resync) + len(self._deferred) if self._is_open else 0
+
+    def _failing(self) -> int:
+        """How many nodes this operator failed to reconcile last; 0 on a standby, which retries none of them."""
+        return len(self._failures) if self._is_open else 0
 
     @property
     def is_crowded(self) -> bool:
@@ -112,8 +116,11 @@ class WorkQueue:
             self._wake.set()
 
     def discard(self, node: str) -> None:
-        for queue in (self._changed, self._resync, self._deferred, self._rests_until):
-            queue.pop(node, None)
+        for by_node in (self._changed, self._resync, self._deferred, self._rests_until, self._failures):
+            by_node.pop(node, None)
+        timer = self._timers.pop(node, None)
+        if timer is not None:
+            timer.cancel()
 
     def resume(self) -> None:
         self._wake.set()
@@ -124,6 +131,7 @@ class WorkQueue:
         self._deferred.clear()
         self._resync = {node: None for node in nodes if node not in self._changed and node not in self._running}
         self._enqueued_while_running |= self._running & set(nodes)
+        self._failures = {node: count for node, count in self._failures.items() if node in nodes}
         self._wake.set()
 
     def enqueue_after(self, node: str, seconds: float) -> None:

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from nodedevice_kube.api_errors import NotLeading
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.observability.metrics import Metrics
 from nodedevice_operator.workqueue import WorkQueue
@@ -93,23 +94,35 @@ async def test_one_that_is_being_reconciled_for_the_lead_before_is_reconciled_ag
     assert await standby.seen(2) == ["a", "a"]
 
 
-async def test_a_standby_counts_no_node_as_waiting_for_it(standby: Standby) -> None:
-    def waiting() -> float | None:
-        return standby.metrics.registry.get_sample_value("nodedevice_operator_waiting_nodes")
+async def test_a_standby_counts_no_node_as_waiting_or_failing_and_a_leader_those_that_exist(standby: Standby) -> None:
+    def counts() -> list[float | None]:
+        value = standby.metrics.registry.get_sample_value
+        return [value(f"nodedevice_operator_{name}_nodes") for name in ("waiting", "failing")]
 
-    standby.queue.restart("wxyz", 0.0)
-    standby.queue.enqueue("a")
-    assert waiting() == 0
-    standby.queue.defer("b")
-    standby.queue.defer("c")
+    async def fail(node: str) -> float | None:
+        if node == "b":
+            standby.fence.close()
+        raise NotLeading("patch", "nodes/status", "its time as leader is over")
+
+    standby.reconciles.answer = fail
     standby.fence.open_for_good()
-    assert waiting() == 7
+    for node in "ab":
+        standby.queue.enqueue(node)
+    assert await standby.seen(2) == ["a", "b"]
+    assert counts() == [0, 0]
+    standby.fence.open_for_good()
+    assert counts() == [2, 2]
+    standby.queue.restart("awxyz", 0.0)
+    assert counts() == [5, 1]
+    standby.queue.discard("a")
+    assert counts() == [4, 0]
 
 
 async def test_what_is_discarded_is_in_no_queue(standby: Standby) -> None:
     standby.queue.restart("abx", 0.0)
     standby.queue.enqueue("a")
     standby.queue.defer("c")
+    standby.queue.enqueue_after("y", 0.5)
     for node in "abcy":
         standby.queue.discard(node)
     standby.lead()

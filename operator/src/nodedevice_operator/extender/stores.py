@@ -1,5 +1,6 @@
 """What the extender knows of the cluster: NodeDevices and bound pods. Every change goes to the fleet, by a watch or a list."""
 
+import math
 import time
 from collections.abc import Callable, Hashable
 from typing import Any, Final, TypeVar
@@ -49,9 +50,9 @@ class _Observed(Store[K, R]):
     def on_reduced(self, record: R) -> None:
         self._stored(record)
 
-    def remove(self, key: K, uid: str) -> bool:
+    def remove(self, key: K, uid: str, version: float = math.inf) -> bool:
         before = self.by_key.get(key)
-        was_known = super().remove(key, uid)
+        was_known = super().remove(key, uid, version)
         if before is not None and before.uid == uid:
             self._removed(before)
         return was_known

@@ -227,17 +227,17 @@ class Informer:
                 self._mark_invalid(form.metadata, exc)
             return
         if is_end:
-            self._store.delete(record.key, record.uid, record.node)
+            self._store.delete(record.key, record.uid, record.node, record.resource_version)
         else:
             self._store.update(record)
 
     def _delete(self, metadata: ObjectMetadata) -> None:
-        key = key_of(metadata.name, metadata.namespace)
+        key, version = key_of(metadata.name, metadata.namespace), int(metadata.resource_version)
         held = self._store.get(key)
         if self._kind is NODES or held is not None:
-            self._store.delete(key, metadata.uid, metadata.name if held is None else held.node)
+            self._store.delete(key, metadata.uid, metadata.name if held is None else held.node, version)
         else:
-            self._store.remove(key, metadata.uid)
+            self._store.remove(key, metadata.uid, version)
 
     def _mark_invalid(self, metadata: ObjectMetadata, problem: Exception) -> None:
         key = key_of(metadata.name, metadata.namespace)

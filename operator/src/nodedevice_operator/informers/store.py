@@ -6,6 +6,7 @@ and cannot be decoded is invalid: its last record stays.
 """
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Callable, Collection, Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Generic, Protocol, TypeVar
@@ -17,7 +18,8 @@ from nodedevice_operator.objects.node import NodeRecord
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
 from nodedevice_operator.objects.poddevice import PodDeviceRecord
 
-# Responses to own writes may arrive after the deletion of the object; so many deleted UIDs are remembered.
+# Responses to own writes may arrive after the deletion of the object; so many deleted UIDs are remembered. An object that
+# leaves a watch's selector seems deleted, and comes back with the same UID and a newer version.
 _REMEMBERED_GONE: Final = 4096
 
 K = TypeVar("K", bound=Hashable)
@@ -64,7 +66,8 @@ class Store(Generic[K, R]):
         self._weights: dict[str, int] = {}
         self._newest: dict[str, Newest] = {}
         self._oldest: dict[str, list[K]] = {}
-        self._gone: dict[str, None] = {}
+        # by UID: the version in which it was gone
+        self._gone: dict[str, float] = {}
         self._invalid: set[K] = set()
         self._handlers: list[UpdateHandler[R]] = []
 
@@ -84,10 +87,10 @@ class Store(Generic[K, R]):
             if before is not None and before.node != record.node:
                 self._notify(before.node, before, None)
 
-    def delete(self, key: K, uid: str, node: str) -> None:
+    def delete(self, key: K, uid: str, node: str, version: float = math.inf) -> None:
         """Removes an object that a watch shows as deleted, and calls the handlers if it was stored."""
         before = self.by_key.get(key)
-        if self.remove(key, uid):
+        if self.remove(key, uid, version):
             self._notify(node, before, None)
 
     def _notify(self, node: str, before: R | None, now: R | None) -> None:
@@ -156,8 +159,12 @@ class Store(Generic[K, R]):
         """Stores a record unless a newer one is stored; returns whether the record changed."""
         key: K = record.key
         held = self.by_key.get(key)
-        if record.uid in self._gone or (held is not None and record.resource_version <= held.resource_version):
+        if held is not None and record.resource_version <= held.resource_version:
             return False
+        if record.uid in self._gone:
+            if record.resource_version <= self._gone[record.uid]:
+                return False
+            del self._gone[record.uid]
         if held is not None and held.node != record.node:
             self._unlink(key, held)
         self.by_key[key] = record
@@ -185,9 +192,9 @@ class Store(Generic[K, R]):
         """Whether the object of that uid is among the last removed ones."""
         return uid in self._gone
 
-    def remove(self, key: K, uid: str) -> bool:
-        """Removes the object of that uid; returns whether it was stored."""
-        self._gone[uid] = None
+    def remove(self, key: K, uid: str, version: float = math.inf) -> bool:
+        """Removes the object of that uid; returns whether it was stored. Only records newer than `version` bring it back."""
+        self._gone[uid] = version
         if len(self._gone) > _REMEMBERED_GONE:
             del self._gone[next(iter(self._gone))]
         was_invalid = self.is_invalid(key)
@@ -232,7 +239,7 @@ class Store(Generic[K, R]):
             and held.resource_version < resource_version
         ]
         for key, held in gone:
-            self.remove(key, held.uid)
+            self.remove(key, held.uid, resource_version)
             changed.add(held.node)
         self.is_complete = True
         return frozenset(changed)

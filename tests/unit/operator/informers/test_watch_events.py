@@ -8,9 +8,11 @@ from nodedevice_operator.kube.lists import NODES, POD_DEVICES
 from tests.unit.operator.informers.watched import LAST, Watched, a_line, event
 
 
-async def test_an_end_is_handled_once(watched: Watched) -> None:
-    await watched.watch([event(201, 1), event(202, 1, "DELETED"), event(203, 1, "DELETED"), LAST], until=2)
-    assert (watched.touched, watched.cache.node_devices.nodes()) == (["node-a"], frozenset({"node-z"}))
+async def test_an_end_is_handled_once_and_only_a_newer_version_is_the_object_again(watched: Watched) -> None:
+    ends = event(202, 1, "DELETED"), event(203, 1, "DELETED")
+    await watched.watch([event(201, 1), *ends, event(202, 2), LAST, event(1000, 3, "ADDED")], until=3)
+    assert (watched.touched, watched.news[0], watched.news[2]) == (["node-a"], ("node-a", None, 1), ("node-a", None, 3))
+    assert watched.cache.node_devices.nodes() == frozenset({"node-a", "node-z"})
 
 
 async def test_poddevices_notify_of_the_node_they_are_on_and_were_on(watched: Watched) -> None:

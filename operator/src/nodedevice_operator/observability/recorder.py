@@ -15,20 +15,29 @@ import asyncio
 import hashlib
 import logging
 import math
+import random
 import time
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from nodedevice_api import names
 from nodedevice_common.pacing import TokenBucket
-from nodedevice_kube.api_errors import ApiError, Conflict, Forbidden, NotFound, NotLeading, Unavailable, Unreachable
+from nodedevice_kube.api_errors import (
+    ApiError,
+    Conflict,
+    Forbidden,
+    NoAnswer,
+    NotFound,
+    NotLeading,
+    Unavailable,
+    Unreachable,
+)
 from nodedevice_kube.paths import MERGE_PATCH, Resource
 from nodedevice_kube.retries import Retries
 
 from nodedevice_operator.kube.client import now_text
 from nodedevice_operator.kube.requests import Requests, at
-from nodedevice_operator.kube.retrying import retrying
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.objects.nodedevice import NodeDeviceRecord
 from nodedevice_operator.observability.aggregates import Aggregate, NumberAggregate
@@ -79,6 +88,7 @@ _MOST_NODES: Final = 1000
 _DROPPED_LOG_SECONDS: Final = 60.0
 _MOST_STANDBY: Final = 1000
 
+T = TypeVar("T")
 # the object, the reason, and the resource: a pod may hold devices of several
 _Key = tuple[About, str, str]
 # an Event that more may be merged into, until its timer fires
@@ -280,7 +290,7 @@ class EventRecorder:
     async def _send(self, event: Event) -> None:
         """Create it, or raise the count of the same one of a while ago."""
         if event.is_ongoing:
-            await _retrying(lambda: self._api.post_event(event, _named_by(event)))
+            await self._retrying(lambda: self._api.post_event(event, _named_by(event)))
             return
         key = (event.about.uid, event.reason, event.message)
         suffix, count, at = self._series.pop(key, ("", 0, -math.inf))
@@ -288,7 +298,7 @@ class EventRecorder:
         if now - at >= _SERIES_SECONDS or not await self._repeat(event, suffix, count + 1):
             # as Kubernetes' own recorders do: Events about one object within a second are listed in this order
             suffix, count = f"{time.time_ns():016x}", 0
-            await _retrying(lambda: self._api.post_event(event, suffix))
+            await self._retrying(lambda: self._api.post_event(event, suffix))
         self._series[key] = (suffix, count + 1, now)
         if len(self._series) > _MOST_SERIES:
             self._series.popitem(last=False)
@@ -296,7 +306,7 @@ class EventRecorder:
     async def _repeat(self, event: Event, suffix: str, count: int) -> bool:
         """Whether that could be done: the API server keeps an Event for an hour, and it may be deleted."""
         try:
-            await _retrying(lambda: self._api.repeat_event(event, suffix, count))
+            await self._retrying(lambda: self._api.repeat_event(event, suffix, count))
         except NotFound:
             return False
         return True
@@ -306,10 +316,26 @@ class EventRecorder:
         if event.on_node is None:
             return True
         try:
-            pod = await self._api.read_pod(event.about.namespace, event.about.name)
+            pod = await self._retrying(lambda: self._api.read_pod(event.about.namespace, event.about.name))
         except NotFound:
             return False
         return pod.uid == event.about.uid and pod.node == event.on_node
+
+    async def _retrying(self, send: Callable[[], Awaitable[T]]) -> T:
+        """Waits for an unreachable API server, and retries other transient failures a few times. Raises NotLeading."""
+        pauses, attempts = Retries(_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS), 0
+        while True:
+            try:
+                return await send()
+            # forbidden as well: an API server that has just started has not read the roles yet
+            except (Unreachable, Unavailable, Forbidden) as error:
+                # others fail in an outage, too; any other failure may be of this request alone
+                attempts += not isinstance(error, Unreachable) or isinstance(error, NoAnswer)
+                if attempts >= _ATTEMPTS:
+                    raise
+                await asyncio.sleep(pauses.failed(error, random.random()))
+                # reads pass no fence
+                self._fence.check(error.verb, error.what)
 
     def _lose(self, event: Event, error: str) -> None:
         self._metrics.events_lost.inc()
@@ -321,9 +347,3 @@ def _named_by(event: Event) -> str:
     """A suffix made from the content: the same, whichever process posts it."""
     content = f"{event.about.uid}\n{event.reason}\n{event.message}"
     return hashlib.blake2b(content.encode(), digest_size=8).hexdigest()
-
-
-async def _retrying(send: Callable[[], Awaitable[None]]) -> None:
-    # forbidden as well: an API server that has just started has not read the roles yet
-    transient = (Unreachable, Unavailable, Forbidden)
-    await retrying(send, transient, Retries(_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS), most=_ATTEMPTS)

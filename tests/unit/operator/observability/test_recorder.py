@@ -4,7 +4,16 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from nodedevice_kube.api_errors import ApiError, Conflict, Forbidden, Invalid, NotFound, NotLeading, Unreachable
+from nodedevice_kube.api_errors import (
+    ApiError,
+    Conflict,
+    Forbidden,
+    Invalid,
+    NoAnswer,
+    NotFound,
+    NotLeading,
+    Unreachable,
+)
 from nodedevice_operator.kube.write_fence import WriteFence
 from nodedevice_operator.objects.unwatched import PodRecord
 
@@ -13,24 +22,29 @@ from tests.unit.operator.observability.recording import Recorder, event, tallied
 
 pytestmark = virtual_time
 AWAY = Unreachable("post", "events", "away")
+SLOW = NoAnswer("post", "events", "no response", 4.0)
 FORBIDDEN = Forbidden("post", "events", "no role is known yet", 403)
 
 
 @pytest.mark.parametrize(
-    ("failures", "posted", "lost"),
+    ("call", "failures", "posted", "lost"),
     [
-        pytest.param([AWAY, FORBIDDEN], ["a", "b"], 0, id="an outage is waited for"),
-        pytest.param([AWAY] * 4, ["b"], 1, id="not without end"),
-        pytest.param([Invalid("post", "events", "no", 422)], ["b"], 1, id="a refusal is final"),
-        pytest.param([Conflict("post", "events", "already exists", 409)], ["b"], 0, id="it had arrived"),
+        pytest.param("post_event", [AWAY] * 9 + [FORBIDDEN], ["a", "b"], 0, id="an outage is waited for"),
+        pytest.param("read_pod", [AWAY] * 9 + [FORBIDDEN], ["a", "b"], 0, id="before the pod is read, too"),
+        pytest.param("post_event", [FORBIDDEN, SLOW, AWAY, SLOW, SLOW], ["b"], 1, id="not without end"),
+        pytest.param("post_event", [Invalid("post", "events", "no", 422)], ["b"], 1, id="a refusal is final"),
+        pytest.param("post_event", [Conflict("post", "events", "exists", 409)], ["b"], 0, id="it had arrived"),
     ],
 )
-async def test_an_event_that_cannot_be_posted(failures: list[ApiError], posted: list[str], lost: int) -> None:
+async def test_an_event_that_cannot_be_posted(
+    call: str, failures: list[ApiError], posted: list[str], lost: int
+) -> None:
     recorder = Recorder()
-    recorder.cluster.failures["post_event"] = failures
-    recorder.post(event("a"))
-    recorder.post(event("b"))
-    assert await recorder.posted() == posted
+    recorder.cluster.pods["default", "pod-a"] = PodRecord("uid-a", "node-a")
+    recorder.cluster.failures[call] = failures
+    for message in "ab":
+        recorder.post(event(message, on_node="node-a"))
+    assert await recorder.posted(100) == posted
     assert recorder.lost() == lost
 
 
@@ -107,10 +121,12 @@ async def test_an_event_of_a_time_without_the_lead_is_posted_later_unless_anothe
     clock = asyncio.get_running_loop().time
     recorder = Recorder(fence=(fence := WriteFence(clock)))
     # as after a process was stopped for some seconds
-    recorder.cluster.failures["post_event"] = [NotLeading("post", "events", "its time as leader is over")] * 2
+    recorder.cluster.failures["post_event"] = [NotLeading("post", "events", "its time as leader is over")]
+    recorder.cluster.failures["read_pod"] = [AWAY] * 5
+    recorder.cluster.pods["default", "pod-a"] = PodRecord("uid-a", "node-a")
     fence.open_until(clock() + 0.5)
     unhealthy, healthy = (tallied(reason, "gpu-0") for reason in ("DeviceUnhealthy", "DeviceRecovered"))
-    recorder.post(event("in the queue"))
+    recorder.post(event("in the queue", on_node="node-a"))
     recorder.post(unhealthy)
     await asyncio.sleep(0.6)
     since = clock()

@@ -67,7 +67,10 @@ class EvictionController:
             await asyncio.sleep(_POLL_SECONDS)
 
     async def reconcile(self) -> None:
-        found = candidates(filter(is_real, self.cache.node_devices.counting()), self.policies)
+        found: dict[str, EvictionCandidate] = {}
+        async for records in self.cache.node_devices.counting_in_steps():
+            for uid, candidate in candidates(filter(is_real, records), self.policies).items():
+                found.setdefault(uid, candidate)
         self._pending.update(found, self.clock())
         for uid in self._pending.due(self.clock()):
             pod = found[uid]

@@ -35,6 +35,8 @@ from nodedevice_operator.remediation.node_taint_and_labels import desired_labels
 log = logging.getLogger(__name__)
 
 _POLL_SECONDS: Final = 2.0
+# Nodes between two yields to the loop: most differ in nothing, and then nothing is awaited.
+_STEP: Final = 200
 # A missing role is logged, and may be granted at any time; so may what a policy denies for one Node.
 _FORBIDDEN_SECONDS: Final = 300.0
 
@@ -92,7 +94,9 @@ class NodeLabelController:
         uids = {node.uid for node in nodes}
         self._denied = {uid: denied for uid, denied in self._denied.items() if uid in uids}
         newly_denied: list[tuple[NodeRecord, Denied]] = []
-        for node in nodes:
+        for number, node in enumerate(nodes, 1):
+            if number % _STEP == 0:
+                await asyncio.sleep(0)
             with apart("node labels", ApiError, node=node.name):
                 denied = await self._label(node)
                 newly_denied += [(node, denied)] if denied is not None else []

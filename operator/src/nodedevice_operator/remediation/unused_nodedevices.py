@@ -29,6 +29,8 @@ GONE_SECONDS: Final = 3600.0
 # What an agent has ended, where the kubelet counts it: it does so for five minutes more, and the agent would show that.
 BY_KUBELET_SECONDS: Final = 600.0
 _POLL_SECONDS: Final = 30.0
+# NodeDevices between two yields to the loop: few are deleted, and otherwise nothing is awaited.
+_STEP: Final = 1000
 _CANNOT_DELETE: Final = "NodeDevice cannot be deleted; retrying"
 _NO_SLICES: Final = "its DRA driver has no ResourceSlice of the node any more"
 _WHY: Final = {
@@ -105,7 +107,9 @@ class GoneNodeDevices:
         problem: ApiError | None = None
         now = self.clock()
         hour, by_kubelet = _text(now - GONE_SECONDS), _text(now - BY_KUBELET_SECONDS)
-        for record in records:
+        for number, record in enumerate(records, 1):
+            if number % _STEP == 0:
+                await asyncio.sleep(0)
             is_of_kubelet = record.ended and record.delivery == names.DELIVERY_KUBELET
             latest = by_kubelet if is_of_kubelet else hour
             if record.is_over or (record.is_unused and record.endpoint_since <= latest):

@@ -8,10 +8,14 @@ from nodedevice_kube.api_errors import ApiError, Conflict, Denied, Forbidden
 from nodedevice_operator.informers.store import Cache
 from nodedevice_operator.objects.node import NodeRecord, TaintAndLabels
 from nodedevice_operator.objects.nodedevice import DeviceRecord
+from nodedevice_operator.remediation.eviction_controller import EvictionController
 from nodedevice_operator.remediation.node_taint_and_label_controller import NodeLabelController, NodeLabelsApi
+from nodedevice_operator.remediation.unused_nodedevices import GoneNodeDevices, NodeDevicesApi
 
-from tests.fakes.operator.collaborators import open_fence
+from tests.fakes.operator.cluster_model import ClusterModel
+from tests.fakes.operator.collaborators import RecordingRecorder, open_fence
 from tests.fakes.operator.operator_model import node_device
+from tests.fakes.turns import Lines, turns
 
 DENIED = Denied("PATCH", "nodes", "denied request: this Node is not to be touched", 403)
 DENIED_BY_POLICY = "an admission policy denies taint or labels of Nodes"
@@ -131,3 +135,19 @@ async def test_one_that_is_not_understood_is_not_written() -> None:
     bench = Bench()
     bench.cache.nodes.mark_invalid("b")
     assert await bench.asked_in(1) == ["a", "c"]
+
+
+async def test_checks_of_a_fleet_with_nothing_to_do_leave_turns_to_others() -> None:
+    cache, fence = Cache(), open_fence()
+    for number in range(5000):
+        cache.nodes.put(NodeRecord(f"node-{number}", f"uid-{number}", 1, {}))
+        cache.node_devices.put(node_device(node=f"node-{number}", uid=f"nd-{number}"))
+    labels = NodeLabelController(cache, Nodes(cache), fence, taint=True, labels=False)
+    evictions = EvictionController(
+        cache, ClusterModel(), RecordingRecorder(), {}, fence, delay_seconds=30, per_minute=60
+    )
+    deletions = GoneNodeDevices(cache, NodeDevicesApi.__new__(NodeDevicesApi), fence)
+    for check in (labels, evictions, deletions):
+        with turns(Lines()) as found:
+            await check.reconcile()
+        assert found.count >= 4, check

@@ -179,22 +179,26 @@ class Binder:
     async def _resolve(self, pod: BindRequest, *, is_decided: bool) -> str:
         """Reads the pod after a bind: "" if it is bound. is_decided: no request can still arrive."""
         try:
-            uid, node = await self._pods.read(pod)
+            uid, node, has_ended = await self._pods.read(pod)
         except NotFound:
-            uid, node = "", ""
+            uid, node, has_ended = "", "", False
         except ApiError as error:
             return f"cannot bind, and cannot read the pod: {error}"
-        if uid == pod.uid and node == pod.node:
+        is_bound = uid == pod.uid and node == pod.node
+        if is_bound and not has_ended:
             self._fleet.confirm(pod.uid)
             if pod.uid in self._unseen:
                 self._unseen[pod.uid] = pod, self._clock() + UNSEEN_SECONDS
             return ""
         if uid == pod.uid and not node and not is_decided:
             return "the outcome of the bind of this pod is still unknown"
-        if uid != pod.uid:
+        if uid != pod.uid or is_bound:
             self._unseen.pop(pod.uid, None)
             # it may have been bound before, and its agent may have allocated parts to it
             self._fleet.pod_gone(pod.uid, self._clock())
+            if is_bound:
+                # the watch leaves it out
+                return "the pod has ended"
             return "the pod was deleted" + (", and another pod has its name" if uid else "")
         self._withdraw(pod)
         return f"the pod is bound to node {node} already" if node else "the API server has not bound the pod"

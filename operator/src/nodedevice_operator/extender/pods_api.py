@@ -8,7 +8,8 @@ from nodedevice_operator.extender.wire import BindRequest
 from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.decode import decode
 from nodedevice_operator.kube.requests import at
-from nodedevice_operator.objects.bound_pod import BoundPodSchema, PodNeeds, pod_needs
+from nodedevice_operator.objects.bound_pod import PodNeeds, pod_needs
+from nodedevice_operator.objects.unwatched import OVER, PodSchema
 
 
 class PodsApi:
@@ -28,10 +29,10 @@ class PodsApi:
         where = at(PODS, pod.name, pod.namespace, "binding")
         await self._client.request("POST", *where, query=self._query, body=body)
 
-    async def read(self, pod: BindRequest) -> tuple[str, str]:
-        """Uid and node ("" for none) of the pod that has that name now. Raises NotFound, or another ApiError."""
+    async def read(self, pod: BindRequest) -> tuple[str, str, bool]:
+        """Uid and node ("" for none) of the pod that has that name now, and whether it has ended. Raises ApiError."""
         found = await self._get(pod)
-        return found.metadata.uid, found.spec.node_name
+        return found.metadata.uid, found.spec.node_name, found.status.phase in OVER
 
     async def needs(self, pod: BindRequest) -> PodNeeds:
         """Reads the pod's needs. Raises NotFound if another pod has its name, or another ApiError."""
@@ -40,6 +41,6 @@ class PodsApi:
             raise NotFound("GET", "pods", "the pod was deleted, and another pod has its name", 404)
         return pod_needs(found)
 
-    async def _get(self, pod: BindRequest) -> BoundPodSchema:
+    async def _get(self, pod: BindRequest) -> PodSchema:
         data = await self._client.request("GET", *at(PODS, pod.name, pod.namespace))
-        return decode("GET", "pods", data, BoundPodSchema)
+        return decode("GET", "pods", data, PodSchema)

@@ -11,7 +11,8 @@ from nodedevice_kube.interning import intern
 from nodedevice_operator.objects.bound_pod import CONFIG_MIRROR, BoundPodSchema
 from nodedevice_operator.objects.meta import ObjectMetadata, Schema
 
-_OVER: Final = frozenset({"Succeeded", "Failed"})
+# phases of a pod that holds nothing any more
+OVER: Final = frozenset({"Succeeded", "Failed"})
 # An agent writes fewer refusals, and shorter ones.
 _MOST_REFUSALS: Final = 16
 _LONGEST_REFUSAL: Final = 900
@@ -52,7 +53,7 @@ def pod_record(obj: PodSchema) -> PodRecord:
     return PodRecord(
         meta.uid,
         obj.spec.node_name,
-        bool(meta.deletion_timestamp) or obj.status.phase in _OVER,
+        bool(meta.deletion_timestamp) or obj.status.phase in OVER,
         meta.namespace,
         meta.name,
         frozenset(name for name, limit in limits if str(limit) != "0"),

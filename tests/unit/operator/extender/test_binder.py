@@ -62,14 +62,15 @@ class FleetModel(Fleet):
 
 
 class Api(PodsApi):
-    """Answers `results` to binds, in that order, and shows `pod` (uid and node) to reads; None: no pod has that name.
+    """Answers `results` to binds, in that order, and shows `pod` to reads; None: no pod has that name.
 
-    odd: names of pods whose reads fail in an unexpected way. seconds: what each read takes of the loop's time.
+    pod: uid and node, and "ended" if it has. odd: names of pods whose reads fail in an unexpected way. seconds: what each read
+    takes of the loop's time.
     """
 
     def __init__(self) -> None:
         self.results: list[ApiError | None] = []
-        self.pod: tuple[str, str] | ApiError | None = ("uid", "")
+        self.pod: tuple[str, ...] | ApiError | None = ("uid", "")
         self.odd: set[str] = set()
         self.seconds = 0
         self.bound: list[Any] = []
@@ -86,7 +87,7 @@ class Api(PodsApi):
             raise result
         self.bound.append((pod.name, assigned))
 
-    async def read(self, pod: BindRequest) -> tuple[str, str]:
+    async def read(self, pod: BindRequest) -> tuple[str, str, bool]:
         if self.seconds:
             await later(self.seconds)
         if pod.name in self.odd:
@@ -95,7 +96,8 @@ class Api(PodsApi):
             raise NotFound("GET", "pods", "not found", 404)
         if isinstance(self.pod, ApiError):
             raise self.pod
-        return self.pod
+        uid, node, *ended = self.pod
+        return uid, node, bool(ended)
 
     async def needs(self, pod: BindRequest) -> Any:
         await self.read(pod)
@@ -316,13 +318,14 @@ async def test_a_refusal_after_an_unknown_outcome_withdraws_nothing(bench: Bench
     assert bench.state == "promised"
 
 
-async def test_what_no_watch_has_shown_is_read(bench: Bench) -> None:
+@pytest.mark.parametrize("end", [None, ("uid", "node", "ended")])
+async def test_what_no_watch_has_shown_is_read(bench: Bench, end: tuple[str, ...] | None) -> None:
     assert await bench.binder.bind(POD) == ""
     bench.api.pod = ("uid", "node")
     await bench.unseen_is_over()
     assert (bench.state, bench.unseen) == ("confirmed", 1)
-    # deleted before any watch has shown it
-    bench.api.pod = None
+    # deleted, or ended, before any watch has shown it
+    bench.api.pod = end
     await bench.unseen_is_over()
     assert (bench.state, bench.unseen) == ("gone", 0)
 

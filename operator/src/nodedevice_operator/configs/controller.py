@@ -16,16 +16,18 @@ from nodedevice_api import names
 from nodedevice_common.pacing import Backoff
 from nodedevice_common.tasks import apart
 from nodedevice_kube.api_errors import ApiError, NotFound, NotLeading
-from nodedevice_kube.paths import segment
+from nodedevice_kube.paths import METADATA_LIST, segment
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from nodedevice_operator.configs.status import STATES, Reports, config_status, read_reports, state_of, to_json
 from nodedevice_operator.informers.store import Store
 from nodedevice_operator.kube.client import now_text
+from nodedevice_operator.kube.decode import decode
 from nodedevice_operator.kube.lists import Kind
 from nodedevice_operator.kube.requests import CONFIGS, Requests, at
 from nodedevice_operator.kube.write_fence import WriteFence
+from nodedevice_operator.objects.meta import PartialObjectList
 from nodedevice_operator.objects.refusing_lease import RefusingLease, refusing_lease
 from nodedevice_operator.objects.unwatched import LeaseRecord, LeaseSchema
 
@@ -36,6 +38,8 @@ log = logging.getLogger(__name__)
 _FIRST_PAUSE_SECONDS: Final = 0.1
 _LONGEST_PAUSE_SECONDS: Final = 5.0
 _WATCHES_PER_SECOND: Final = 1000.0
+# kopf lists objects between two watches, and does not report the ones that were deleted then.
+_CHECK_SECONDS: Final = 300.0
 
 
 LEASES: Final = "leases"
@@ -50,6 +54,17 @@ class ConfigsApi(Requests):
     async def probe(self) -> None:
         """Lists one object. Raises NotFound if the CRD is missing, Forbidden without the right to list, other ApiErrors."""
         await self._client.request("GET", *at(CONFIGS), query={"limit": 1})
+
+    async def uids(self) -> frozenset[str]:
+        """UIDs of all objects, by a consistent list. Raises ApiError."""
+        what, path = at(CONFIGS)
+
+        def read(data: bytes) -> tuple[list[str], str]:
+            page = decode("GET", what, data, PartialObjectList)
+            return [item.metadata.uid for item in page.items or ()], page.metadata.continue_
+
+        pages = self._read_pages(what, path, read, {}, METADATA_LIST)
+        return frozenset([uid async for page in pages for uid in page])
 
     async def write_status(self, name: str, uid: str, status: Mapping[str, Any]) -> None:
         """Writes the status of exactly that object (uid). Raises ApiError."""
@@ -135,6 +150,7 @@ class ConfigController(Collector):
             Backoff(_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS),
             0.0,
         )
+        checked_at = clock()
         while True:
             quiet_since = clock()
             await self._changed.wait()
@@ -143,12 +159,27 @@ class ConfigController(Collector):
             pause = min(pauses.next(), self._longest_pause)
             await asyncio.sleep(pause)
             self._changed.clear()
+            if clock() - checked_at >= _CHECK_SECONDS:
+                checked_at = clock()
+                with apart("config status"):
+                    await self._forget_deleted()
             if self.fence.is_open:
                 with apart("config status"):
                     self._read()
                 for name in sorted(self._known):
                     with apart("config status", config=name):
                         await self._reconcile(name)
+
+    async def _forget_deleted(self) -> None:
+        before = dict(self._known)
+        try:
+            existing = await self.api.uids()
+        except ApiError as error:
+            log.debug("NodeDeviceConfigs not listed", extra={"error": str(error)})
+            return
+        for name, known in before.items():
+            if known.uid not in existing:
+                self.gone(name, known.uid)
 
     def _read(self) -> None:
         """Keeps each node's newer report, from the poll or from the watch."""

@@ -30,6 +30,7 @@ class Written(ConfigsApi):
         self.statuses: list[dict[str, Any]] = []
         self.asked: list[tuple[str, str]] = []
         self.failures: dict[str, list[Exception]] = {}
+        self.existing = frozenset("u")
         self._new = asyncio.Event()
 
     async def write_status(self, name: str, uid: str, status: Mapping[str, Any]) -> None:
@@ -38,6 +39,9 @@ class Written(ConfigsApi):
             raise self.failures[name].pop(0)
         self.statuses.append(dict(status))
         self._new.set()
+
+    async def uids(self) -> frozenset[str]:
+        return self.existing
 
     async def next(self) -> dict[str, Any]:
         """The next status; earlier ones that nobody waited for count no more."""
@@ -221,6 +225,12 @@ async def test_what_is_gone_is_written_no_more() -> None:
     async with running(bench.controller.work()):
         await asyncio.sleep(100)
         assert len(bench.api.statuses) == 1
+        # while kopf did not watch
+        bench.api.existing = frozenset()
+        await asyncio.sleep(300)
+        bench.polled("n0")
+        await asyncio.sleep(100)
+        bench.configure(1)
         bench.controller.gone("gpus", "u")
         bench.polled("n1")
         await asyncio.sleep(100)

@@ -8,6 +8,9 @@ One agent that falls silent has a problem of its own. Many within a minute are a
 network partition. Then it is reported, and nothing is withdrawn. Within a minute, as a Lease lasts one: agents that are cut off at
 the same moment expire up to 22 s apart, as each renewed at its own time, and we poll every 10 s. Many are more than a fifth of the
 agents that are not withdrawn yet, and at least two: 2 of 1 to 9 agents, 3 of 10, 21 of 100, 1,001 of 5,000.
+
+Two nodes of a small cluster may also break at the same time. For an agent that is silent for ten graces the outage is over while
+more than half of the agents renew: most of the cluster works, and pods must not be sent to a node that is cut off for so long.
 """
 
 from bisect import bisect_left, bisect_right
@@ -29,6 +32,8 @@ GRACE_SECONDS: Final = 300.0
 OUTAGE_WINDOW_SECONDS: Final = 60.0
 _OUTAGE_SHARE: Final = 0.2
 _SMALLEST_OUTAGE: Final = 2
+# Of agents that stay silent while most renew. A shorter grace than the default makes it no shorter.
+_LONGEST_OUTAGE_GRACES: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +145,9 @@ class LeaseTable:
         undecided = {name: lease for name, lease in seen.items() if name in nodes and not lease.is_withdrawn}
         silent = {name: lease.silent_since for name, lease in undecided.items() if lease.silent_since is not None}
         outage = silent_together(silent, len(undecided))
+        if 2 * len(silent) < len(undecided):
+            longest = _LONGEST_OUTAGE_GRACES * max(self.grace_seconds, GRACE_SECONDS)
+            outage = frozenset(name for name in outage if now - silent[name] < longest)
         for name in silent:
             if name in outage:
                 # the grace of agents that stay silent begins when the outage is over

@@ -140,6 +140,14 @@ class TestTogether:
         assert (book.state("node-0").reason, book.state("node-0").is_withdrawn) == (Reason.LEASE_EXPIRED, False)
         assert self.cut_off(2, 1300, book, 1290).state("node-0").is_withdrawn
 
+    def test_it_is_over_for_those_who_stay_silent_for_ten_graces_while_most_renew(self) -> None:
+        book = self.cut_off(3, 3060)
+        assert book.outage == set(TEN[:3])
+        book = self.cut_off(3, 3350, book, 3060)
+        assert (book.outage, book.state("node-0").is_withdrawn) == (frozenset(), False)
+        assert self.cut_off(3, 3360, book, 3350).state("node-0").is_withdrawn
+        assert self.cut_off(5, 4000).outage == set(TEN[:5])
+
     def test_a_restart_makes_no_outage_of_what_was_withdrawn_before(self) -> None:
         withdrawn = dict.fromkeys(TEN[:5], StoredAgent(is_alive=False, is_withdrawn=True))
         book = LeaseTable().updated(self.FOUND, 0, frozenset(TEN), withdrawn)

@@ -155,7 +155,10 @@ class Operator(Process):
         }
 
     def _subscribe(self) -> None:
-        """Each change that a watch or a list brings enqueues its node; features get each watched NodeDevice."""
+        """Each change that a watch or a list brings enqueues its node; features get each watched NodeDevice.
+
+        Events are also posted of what changed while no watch was open.
+        """
         self._cache.on_list = self._nodes.changed
         self._cache.nodes.on_update(self._node_changed)
         self._cache.pod_devices.on_update(self._node_changed)
@@ -167,6 +170,7 @@ class Operator(Process):
             self._recorder.on_update,
         ):
             self._cache.node_devices.on_update(handler)
+        self._cache.node_devices.on_relist = self._recorder.on_update
 
     def _node_changed(self, node: str, _: object, __: object) -> None:
         self._nodes.changed(node)

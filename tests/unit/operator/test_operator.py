@@ -21,6 +21,7 @@ from nodedevice_operator.kube.client import Client
 from nodedevice_operator.kube.health import ApiHealth
 from nodedevice_operator.leases.agent_monitor import AgentMonitor, AgentsApi
 from nodedevice_operator.leases.elector import Election
+from nodedevice_operator.objects.nodedevice import DeviceRecord
 from nodedevice_operator.observability.metrics import Metrics
 from nodedevice_operator.observability.recorder import EventRecorder
 from nodedevice_operator.operator import Operator
@@ -128,6 +129,18 @@ def test_metrics_are_those_of_its_parts_and_its_lead(operator: Operator) -> None
     assert registry.get_sample_value("nodedevice_operator_devices", {"resource_name": GPU, "state": "total"}) == 3
     names = {family.name.removeprefix("nodedevice_operator_") for family in registry.collect()}
     assert {"configs", "shared_slices", "task_failures"} <= names
+
+
+def test_changes_of_an_object_that_only_a_list_shows_are_events(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reasons: list[str] = []
+    monkeypatch.setattr(EventRecorder, "post", lambda _, event: reasons.append(event.reason))
+    for version, (uid, reason) in enumerate([("a", ""), ("a", "Xid"), ("a", "Xid"), ("b", "")], 1):
+        device = DeviceRecord("Unhealthy" if reason else "Healthy", reason, False, ())
+        record = node_device(uid=uid, resource_version=version, devices={"gpu-0": device})
+        one_of(operator, Cache).node_devices.replace([record], version)
+    assert reasons == ["DeviceUnhealthy"]
 
 
 @pytest.mark.parametrize("another_wrote", [True, False])

@@ -70,6 +70,8 @@ class Store(Generic[K, R]):
         self._gone: dict[str, float] = {}
         self._invalid: set[K] = set()
         self._handlers: list[UpdateHandler[R]] = []
+        # called with each object that a list after the first shows changed, as no watch has shown it
+        self.on_relist: UpdateHandler[R] = lambda node, before, now: None
 
     def empty(self) -> "Store[K, R]":
         """Another store with the same bounds."""
@@ -228,8 +230,11 @@ class Store(Generic[K, R]):
         uids = set[str]()
         for record in listed:
             uids.add(record.uid)
+            before = self.by_key.get(record.key)
             if self.put(record):
                 changed.add(record.node)
+                if self.is_complete and before is not None and before.uid == record.uid:
+                    self.on_relist(record.node, before, self.by_key[record.key])
         gone = [
             (key, held)
             for key, held in (self.by_key.items() if is_all_named else ())

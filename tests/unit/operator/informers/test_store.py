@@ -33,16 +33,12 @@ def test_only_what_is_newer_and_different_is_a_change() -> None:
     assert [record.available for record in store.values()] == [2]
 
 
-def test_an_object_that_is_gone_does_not_come_back() -> None:
+def test_an_object_that_is_gone_does_not_come_back_and_its_end_does_not_hit_the_successor() -> None:
     store = store_with(at(5))
     assert store.remove(at(5).key, at(5).uid)
     assert not store.put(at(9))
     assert store.values() == []
     assert store.put(at(10, uid="its-successor"))
-
-
-def test_the_end_of_the_predecessor_does_not_hit_the_successor() -> None:
-    store = store_with(at(5), at(9, uid="its-successor"))
     assert not store.remove(at(5).key, at(5).uid)
     assert [record.uid for record in store.values()] == ["its-successor"]
 

@@ -66,11 +66,6 @@ def select_preferred(
     return select(resource.devices, size, settled, usable, affinity)
 
 
-_OWN_ENVIRONMENT = (
-    "a container's own NVIDIA_VISIBLE_DEVICES and limits override its allocation, which --delivery nri prevents"
-)
-
-
 class KubeletRegistrationState(Enum):
     """The status, reason and message of the condition in each state; {} is the cause."""
 
@@ -105,8 +100,8 @@ class KubeletRegistration(Struct, frozen=True):
     detail: str = ""
 
 
-def injectable(registration: KubeletRegistration, *, are_gpus: bool = False) -> tuple[str, str, str]:
-    """Return status, reason and message of the condition. are_gpus: whether the nvml plugin serves the resource."""
+def injectable(registration: KubeletRegistration, plugin_note: str = "") -> tuple[str, str, str]:
+    """Return status, reason and message of the condition. plugin_note: the built-in plugin's, if the kubelet injects."""
     status, reason, message = registration.state.value
-    more = f"; {_OWN_ENVIRONMENT}" if are_gpus and status == "True" else ""
+    more = f"; {plugin_note}" if plugin_note and status == "True" else ""
     return status, reason, message.format(shown(registration.detail)) + more

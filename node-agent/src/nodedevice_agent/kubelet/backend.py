@@ -31,7 +31,7 @@ from nodedevice_agent.lib.deviceplugin_server.values import socket_name
 from nodedevice_agent.lib.file_watcher import FileWatcher
 from nodedevice_agent.lib.vital import vital
 from nodedevice_agent.nri.host_devices import HostDeviceStat
-from nodedevice_agent.plugins.nvml.settings import GPU_SCOPE
+from nodedevice_agent.plugins.settings import kubelet_note
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +111,7 @@ class KubeletBackend(Delivery):
         resource = self.manager.resources.get(now.resource_name)
         return injectable(
             endpoint.registration if endpoint else KubeletRegistration(KubeletRegistrationState.NOT_ADVERTISED),
-            are_gpus=resource is not None and resource.presence.scope == GPU_SCOPE,
+            kubelet_note(resource.presence.scope) if resource is not None else "",
         )
 
     @property

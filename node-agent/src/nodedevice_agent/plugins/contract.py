@@ -48,6 +48,8 @@ class Plugin(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     # If its CreationHook fails, such containers do not start.
     asking_variables: ClassVar[tuple[str, ...]] = ()
     asking_word: ClassVar[str] = ""
+    # note in the condition Injectable of its resources while the kubelet injects their devices
+    kubelet_note: ClassVar[str] = ""
 
     @property
     def name(self) -> str:

@@ -57,3 +57,8 @@ KINDS: Final[Mapping[str, type[Plugin]]] = {
     kind: found for kind, hint in ConfiguredPlugins.__annotations__.items() if (found := _settings_in(hint))
 }
 LISTED: Final = tuple(kind for kind in KINDS if isinstance(getattr(ConfiguredPlugins(), kind), list))
+
+
+def kubelet_note(scope: str | None) -> str:
+    """Return Plugin.kubelet_note for resources of this scope; "" for those of other programs."""
+    return next((settings.kubelet_note for settings in KINDS.values() if settings.is_scope(scope)), "")

@@ -194,6 +194,9 @@ class NvmlSettings(Plugin, frozen=True):
     command: ClassVar[str] = "gpu"
     asking_variables: ClassVar[tuple[str, ...]] = ("NVIDIA_", "DOCKER_RESOURCE_", "CUDA_")
     asking_word: ClassVar[str] = "nvidia"
+    kubelet_note: ClassVar[str] = (
+        "a container's own NVIDIA_VISIBLE_DEVICES and limits override its allocation, which --delivery nri prevents"
+    )
 
     # what pods request; the name of NVIDIA's own plugin, so that pods need no change
     resource_name: str = "nvidia.com/gpu"

@@ -227,7 +227,10 @@ class Cluster:
 
 @asynccontextmanager
 async def _running(root: Path, folder: Path, kubeconfig: Path) -> AsyncIterator[None]:
-    agent = {"--node-name": NODE, "--plugin-dir": folder / "p", "--state-dir": folder / "s", "--delivery": "nri"}
+    settings = (root / "node-agent/src/nodedevice_agent/settings.py").read_text()
+    # older trees have the former name of the flag
+    delivery = "--delivery" if "\n    delivery: " in settings else "--runtime"
+    agent = {"--node-name": NODE, "--plugin-dir": folder / "p", "--state-dir": folder / "s", delivery: "nri"}
     agent |= {"--nri-socket": folder / "nri.sock", "--http-address": "127.0.0.1:0"}
     operator = {"--http-address": "127.0.0.1:0", "--namespace": "default"}
     programs = []

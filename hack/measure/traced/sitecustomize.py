@@ -1,8 +1,7 @@
 """Records which functions of ours a program enters: Python imports this at its start if its folder is in PYTHONPATH.
 
-WALK_TRACE: folder in which each process writes a file of lines `monotonic ns, thread, call
-resume, file, line, function`. A resume is a coroutine or generator that continues after an await or yield. Generated
-files are left out.
+WALK_TRACE: folder in which each process writes a file of lines `monotonic ns, thread, call|resume, file, line, function`. A
+resume is a coroutine or generator that continues after an await or yield. Generated files are left out.
 """
 
 import inspect

@@ -89,7 +89,7 @@ class KubeletBackend(Delivery):
         await watching.wait()
         with apart("kubelet state"):
             await self._reader.read()
-        log.info("mirroring the kubelet's allocations", extra={"path": str(self.directory.path)})
+        log.info("following the kubelet's allocations", extra={"path": str(self.directory.path)})
 
     def resource_changed(self, resource_name: str) -> None:
         endpoint = self._endpoints.get(resource_name)

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 from msgspec.structs import replace
-from nodedevice_agent.lib.deviceplugin_server.values import Delivery, NodeLabels
+from nodedevice_agent.lib.deviceplugin_server.values import Injector, NodeLabels
 from nodedevice_agent.plugins.nvml.driver_troubles import Reading
 from nodedevice_agent.plugins.nvml.gpu import Ancestor, Ports
 from nodedevice_agent.plugins.nvml.mig import MigInstance
@@ -59,10 +59,10 @@ class Node:
         self.labels = NodeLabels()
         self.watch: Any = None
 
-    def make(self, delivery: Delivery | None = None) -> GpuWatch:
+    def make(self, injector: Injector | None = None) -> GpuWatch:
         watcher: Any = self
         make_readers: Any = partial(Readers, self)
-        made = GpuWatch(self.settings, f"{self.host}/", self.state, watcher, delivery, self.labels, make_readers)
+        made = GpuWatch(self.settings, f"{self.host}/", self.state, watcher, injector, self.labels, make_readers)
         self.watch = made
         return made
 

@@ -137,7 +137,7 @@ class Agent:
         self._nri = self._nri_backend(built_in)
         recorder = RecordOnly(advertises=settings.advertise_without_injection)
         self._delivery: Delivery = self._kubelet_backend(directory) or self._nri or recorder
-        built_in.delivery.by_kubelet = settings.delivery == DELIVERY_KUBELET
+        built_in.injector.is_kubelet = settings.delivery == DELIVERY_KUBELET
         metrics.INFO.labels(__version__, settings.delivery, settings.delivery).set(1)
 
     async def run(self) -> None:
@@ -222,7 +222,7 @@ class Agent:
             return None
         from nodedevice_agent.runtime.backend import NriBackend
 
-        return NriBackend(self._settings, self._host, self._reader, self._publisher.refresh_all, built_in.delivery)
+        return NriBackend(self._settings, self._host, self._reader, self._publisher.refresh_all, built_in.injector)
 
     def _kubelet_backend(self, directory: PluginDirectory) -> "KubeletBackend | None":
         """Raises AgentSettingsError."""

@@ -131,7 +131,7 @@ class Node:
     """The node, for a plugin that serves resources.
 
     host_root: the host's file tree in the agent. state_dir: for the plugin's own files. room: how many devices it may list.
-    sockets: provides the node's labels and the delivery of responses, and collects parts of settings without a device.
+    sockets: provides the node's labels and the injector, and collects parts of settings without a device.
     common: see PluginRunner.
     """
 

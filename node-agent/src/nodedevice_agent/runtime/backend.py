@@ -82,7 +82,7 @@ class NriBackend(Delivery, RuntimeHandler):
         self._injection = Injection(
             host.manager, self._hooked.hooks, self._kubelet, lambda: self._kubelet.problem, self._kubelet_pods.has_made
         )
-        self._delivery = delivery or values.Delivery()
+        self._injector = delivery or values.Injector()
         self._status = ConnectionStatus(host.now(), settings.runtime_grace_seconds)
         self._plugin = NriPlugin(self, Path(settings.nri_socket), settings.nri_index)
         self._numbers = DeviceNumbers(host.manager, on_change)
@@ -152,7 +152,7 @@ class NriBackend(Delivery, RuntimeHandler):
             log.error("container uses devices that were released; stop it", extra=extra)
 
     def runtime_connected(self, name: str, version: str, validator: Validator) -> None:
-        self._delivery.takes_cdi = takes_cdi(name, version)
+        self._injector.takes_cdi = takes_cdi(name, version)
         self._ownership.connected(name)
         self._changed(self._status.connected(name, version, validator))
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.kubelet.reader import KubeletReader
-from nodedevice_agent.lib.deviceplugin_server.values import Delivery
+from nodedevice_agent.lib.deviceplugin_server.values import Injector
 from nodedevice_agent.runtime.backend import NriBackend
 from nodedevice_agent.settings import AgentSettings
 
@@ -29,13 +29,13 @@ class BackendNode:
     ) -> None:
         self.scenario = scenario or RuntimeScenario.with_plugin(2)
         self.changes = 0
-        self.delivery = Delivery()
+        self.injector = Injector()
         self.effects_done = asyncio.Event()
         host = SimpleNamespace(manager=self.scenario.manager, settle=self.scenario.settled, saved=self.saved)
         host.now, host.effects_done = clock or (lambda: self.scenario.now), self.effects_done
         given = AgentSettings(**{"nri_socket": str(folder / "nri.sock"), **settings})
         self.backend = NriBackend(
-            given, cast(PluginHost, host), reader or reader_of(folder), self._changed, self.delivery
+            given, cast(PluginHost, host), reader or reader_of(folder), self._changed, self.injector
         )
 
     async def saved(self, pod_uid: str) -> None:

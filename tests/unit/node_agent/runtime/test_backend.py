@@ -147,7 +147,7 @@ async def test_a_short_disconnection_changes_nothing_and_a_long_one_the_conditio
 async def test_what_the_runtime_takes_is_noted_for_plugins(version: str, takes_cdi: bool, tmp_path: Path) -> None:
     node = BackendNode(tmp_path)
     node.backend.runtime_connected("containerd", version, Validator.NOT_SEEN)
-    assert node.delivery.takes_cdi is takes_cdi
+    assert node.injector.takes_cdi is takes_cdi
 
 
 async def test_nothing_is_free_while_the_runtime_is_away(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from nodedevice_agent.lib.deviceplugin_server.values import Delivery, NodeLabels
+from nodedevice_agent.lib.deviceplugin_server.values import Injector, NodeLabels
 from nodedevice_agent.lib.filesystem import FileIdentity, file_identity
 
 
@@ -45,7 +45,7 @@ class BuiltInSockets:
     """The sockets that are served now. Use in one thread."""
 
     def __init__(self) -> None:
-        self.delivery = Delivery()
+        self.injector = Injector()
         self.node_labels = NodeLabels()
         self.unmatched = UnmatchedGroups()
         self._plugins: dict[FileIdentity, BuiltIn] = {}

@@ -86,15 +86,18 @@ class ContainerAllocation(Struct, frozen=True, gc=False):
     cdi_devices: tuple[str, ...] = ()
 
 
-class Delivery(Struct):
-    """How allocation responses of this process's plugins reach containers, according to the device manager of the process.
+class Injector(Struct):
+    """The program that injects devices of this process's plugins, according to the device manager of the process.
 
-    by_kubelet: a kubelet passes them on; otherwise the agent does, by NRI. takes_cdi: whether the runtime would inject CDI
-    devices.
+    is_kubelet: the kubelet; otherwise the agent does it, by NRI. takes_cdi: whether the runtime would inject CDI devices.
     """
 
-    by_kubelet: bool = False
+    is_kubelet: bool = False
     takes_cdi: bool = True
+
+
+# former name, in a signature of runtime/backend.py
+Delivery = Injector
 
 
 class NodeLabels:

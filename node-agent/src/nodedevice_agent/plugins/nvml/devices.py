@@ -17,8 +17,8 @@ from msgspec import Struct, field
 
 from nodedevice_agent.lib.deviceplugin_server.values import (
     ContainerAllocation,
-    Delivery,
     DeviceNode,
+    Injector,
     PluginDevice,
     natural_key,
 )
@@ -95,7 +95,7 @@ class HandOver(Struct, frozen=True):
 
 
 def chosen_ways(
-    ids: Collection[str], specified: Collection[str], have_files: bool, delivery: Delivery
+    ids: Collection[str], specified: Collection[str], have_files: bool, injector: Injector
 ) -> tuple[str, ...]:
     """The ways in which handOver auto now hands over these GPUs and instances.
 
@@ -103,9 +103,9 @@ def chosen_ways(
     kubelet's runtime may silently ignore CDI devices (containerd 1.7 by default), so the container gets the variable as well. If
     the runtime accepts CDI devices, the specification's own value replaces it.
     """
-    if delivery.takes_cdi and set(ids) <= set(specified):
-        return (CDI, ENV) if delivery.by_kubelet else (CDI,)
-    return (ENV, DEVICE_NODES) if have_files and not delivery.by_kubelet else (ENV,)
+    if injector.takes_cdi and set(ids) <= set(specified):
+        return (CDI, ENV) if injector.is_kubelet else (CDI,)
+    return (ENV, DEVICE_NODES) if have_files and not injector.is_kubelet else (ENV,)
 
 
 def allocation(devices: Collection[GpuDevice], hand_over: HandOver) -> ContainerAllocation:

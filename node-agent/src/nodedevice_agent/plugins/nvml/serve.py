@@ -9,8 +9,8 @@ from nodedevice_agent.plugins.run import Node, until_ended
 
 
 async def run(settings: NvmlSettings, node: Node) -> None:
-    labels, delivery = node.sockets.node_labels, node.sockets.delivery
-    watch = GpuWatch(settings, node.host_root, node.state_dir, node.watcher, delivery, labels)
+    labels, injector = node.sockets.node_labels, node.sockets.injector
+    watch = GpuWatch(settings, node.host_root, node.state_dir, node.watcher, injector, labels)
     try:
         async with asyncio.TaskGroup() as group:
             group.create_task(until_ended(GPUS, watch.run))

@@ -12,7 +12,7 @@ from nodedevice_agent.lib.deviceplugin_server.values import (
     AllocationRefused,
     ContainerAllocation,
     ContainerIdentity,
-    Delivery,
+    Injector,
 )
 from nodedevice_agent.lib.patient_reads import with_deadlines
 from nodedevice_agent.plugins.nvml import host_files, parts
@@ -44,11 +44,11 @@ class HostOfGpus(Struct, frozen=True):
 
     root: str
     specs: CdiSpecs
-    delivery: Delivery
+    injector: Injector
 
     @classmethod
-    def seen_at(cls, host_root: str, settings: NvmlSettings, delivery: Delivery | None = None) -> Self:
-        return cls(host_root.rstrip("/"), CdiSpecs(host_root, settings.cdi_kind), delivery or Delivery())
+    def seen_at(cls, host_root: str, settings: NvmlSettings, injector: Injector | None = None) -> Self:
+        return cls(host_root.rstrip("/"), CdiSpecs(host_root, settings.cdi_kind), injector or Injector())
 
 
 class NvmlSource(DeviceSource):
@@ -79,7 +79,7 @@ class NvmlSource(DeviceSource):
         uses = [(known.get(gpu.uuid, gpu), use) for gpu, use in uses]
         devices = [device for gpu, use in uses for device in use.devices(gpu)]
         faults = self._faults(devices, minors)
-        ways = {device.uuid: self._ways([device], minors, self._host.delivery, faults) for device in devices}
+        ways = {device.uuid: self._ways([device], minors, self._host.injector, faults) for device in devices}
         host = self._on_host(devices, minors, ways, faults)
         found = parts.listing(uses, self._fleet.trouble_of, host, self._fleet.trouble_of_instance)
         overall = self._fleet.trouble
@@ -135,13 +135,13 @@ class NvmlSource(DeviceSource):
         devices = [replace(device, gpu=known.get(device.gpu.uuid, device.gpu)) for device in devices]
         settings, root = self._settings, self._host.root
         # a kubelet names no container
-        delivery = replace(self._host.delivery, by_kubelet=container is None)
+        injector = replace(self._host.injector, is_kubelet=container is None)
         faults = self._faults(devices, minors)
-        ways = self._ways(devices, minors, delivery, faults)
+        ways = self._ways(devices, minors, injector, faults)
         if CDI in ways and faults:
             uuid, sentence = next(iter(faults.items()))
             raise Refused(f"{uuid} cannot be handed over by CDI: {sentence}")
-        self._check_driver(devices, ways, delivery)
+        self._check_driver(devices, ways, injector)
         names = self._host.specs.specs.names
         are_void = AUTO in settings.hand_over and all(
             device.uuid in names and names[device.uuid].is_void for device in devices
@@ -152,10 +152,10 @@ class NvmlSource(DeviceSource):
             raise Refused(_missing(missing).message)
         return made
 
-    def _check_driver(self, devices: Sequence[GpuDevice], ways: Collection[str], delivery: Delivery) -> None:
+    def _check_driver(self, devices: Sequence[GpuDevice], ways: Collection[str], injector: Injector) -> None:
         """Raises Refused if auto has only the variable left because the driver is not loaded: most runtimes would ignore it."""
         trouble = self._fleet.driver_trouble
-        if trouble is None or delivery.by_kubelet or AUTO not in self._settings.hand_over or {*ways} != {ENV}:
+        if trouble is None or injector.is_kubelet or AUTO not in self._settings.hand_over or {*ways} != {ENV}:
             return
         raise Refused(
             f"how {devices[0].uuid} is handed over is decided when the driver is read again: {trouble.message}"
@@ -170,14 +170,14 @@ class NvmlSource(DeviceSource):
         return {device.uuid: found for device in devices if (found := fault(device, specs, now))}
 
     def _ways(
-        self, devices: Sequence[GpuDevice], minors: Mapping[str, int], delivery: Delivery, faults: Collection[str]
+        self, devices: Sequence[GpuDevice], minors: Mapping[str, int], injector: Injector, faults: Collection[str]
     ) -> Collection[str]:
         """How a container gets all of these. faults: UUIDs that cannot be handed over by CDI."""
         if AUTO not in self._settings.hand_over:
             return self._settings.hand_over
         are_there = host_files.have_files(self._host.root, devices, minors)
         ids = [device.uuid for device in devices]
-        return chosen_ways(ids, self._host.specs.specs.names.keys() - faults, are_there, delivery)
+        return chosen_ways(ids, self._host.specs.specs.names.keys() - faults, are_there, injector)
 
     def _on_host(
         self,
@@ -229,7 +229,7 @@ class NvmlSource(DeviceSource):
     def _notes_of_specs(self, faults: Mapping[str, str]) -> list[Trouble]:
         """Why CDI is not used, each reason once; empty if the runtime accepts no CDI names."""
         is_auto = AUTO in self._settings.hand_over
-        if is_auto and not self._host.delivery.takes_cdi:
+        if is_auto and not self._host.injector.takes_cdi:
             return []
         effect = "is not handed over by CDI" if is_auto else "is not allocated"
         uuids: dict[str, list[str]] = {}

@@ -17,7 +17,7 @@ from nodedevice_common.paced_log import PacedLog
 from nodedevice_common.pacing import Backoff
 from nodedevice_common.threads import in_thread
 
-from nodedevice_agent.lib.deviceplugin_server.values import Delivery, NodeLabels
+from nodedevice_agent.lib.deviceplugin_server.values import Injector, NodeLabels
 from nodedevice_agent.lib.file_watcher import FileWatcher, Subscription
 from nodedevice_agent.lib.patient_reads import with_deadlines
 from nodedevice_agent.plugins.nvml.boot_memory import Memory
@@ -64,14 +64,14 @@ class GpuWatch:
         host_root: str,
         state_dir: Path,
         watcher: FileWatcher,
-        delivery: Delivery | None = None,
+        injector: Injector | None = None,
         labels: NodeLabels | None = None,
         make_readers: Callable[[messages.ReaderOptions], Succession] = Succession,
     ) -> None:
         """labels: the node's. make_readers: starts the processes that read the driver."""
         self._settings = settings
         self._host_root = host_root
-        self._host = HostOfGpus.seen_at(host_root, settings, delivery)
+        self._host = HostOfGpus.seen_at(host_root, settings, injector)
         self._state_dir = state_dir
         self._memory = Memory(state_dir)
         # the remembered state of the GPUs may have changed

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from nodedevice_agent.lib.deviceplugin_server.values import ContainerIdentity, Delivery
+from nodedevice_agent.lib.deviceplugin_server.values import ContainerIdentity, Injector
 from nodedevice_agent.plugins.nvml.driver_troubles import Trouble
 from nodedevice_agent.plugins.nvml.gpu import Gpu
 from nodedevice_agent.plugins.nvml.limited_source import LimitedSource, source_of
@@ -40,11 +40,11 @@ class Served:
     """The last resource of these settings. root: the host's file tree."""
 
     def __init__(
-        self, root: Path | str, *gpus: Gpu, version: str = "580.1", delivery: Delivery | None = None, **settings: Any
+        self, root: Path | str, *gpus: Gpu, version: str = "580.1", injector: Injector | None = None, **settings: Any
     ) -> None:
         self.settings = msgspec.convert(settings, NvmlSettings)
         self.fleet = Fleet(self.settings.health_rules())
-        host = HostOfGpus.seen_at(str(root), self.settings, delivery)
+        host = HostOfGpus.seen_at(str(root), self.settings, injector)
         name = self.settings.resource_names()[-1]
         self.source: NvmlSource = source_of(name, self.settings, host, self.fleet, Path(f"{root}.state"))
         self.found(*gpus, version=version)

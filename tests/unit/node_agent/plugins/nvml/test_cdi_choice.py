@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 from nodedevice_agent.lib import host_view
-from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, Delivery
+from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, Injector
 from nodedevice_agent.plugins.nvml.devices import CONTROL_NODES
 from nodedevice_agent.plugins.nvml.driver_troubles import Trouble
 from nodedevice_agent.plugins.nvml.gpu import Gpu
@@ -188,7 +188,7 @@ async def test_a_name_that_a_runtime_refuses_is_not_chosen(host: Path, files: di
 
 async def test_a_runtime_that_takes_no_cdi_names_needs_no_reason(host: Path) -> None:
     specify(host, of("GPU-a", "/dev/nvidia1"))
-    assert (await source(host, A, B, delivery=Delivery(takes_cdi=False))).devices.trouble == ("", "")
+    assert (await source(host, A, B, injector=Injector(takes_cdi=False))).devices.trouble == ("", "")
 
 
 async def test_a_mistake_of_another_vendor_is_nothing(host: Path) -> None:

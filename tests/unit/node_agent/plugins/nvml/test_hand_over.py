@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from nodedevice_agent.lib.deviceplugin_server.server import DevicePluginService
-from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, Delivery
+from nodedevice_agent.lib.deviceplugin_server.values import AllocationRefused, Injector
 from nodedevice_agent.plugins.nvml.cdi_specs import CdiSpecs
 from nodedevice_agent.plugins.nvml.devices import NEEDED_NODES
 from nodedevice_agent.plugins.nvml.driver_troubles import Trouble
@@ -87,7 +87,7 @@ def host(tmp_path: Path) -> Path:
     return tmp_path
 
 
-BY_KUBELET, OLD_RUNTIME = Delivery(by_kubelet=True), Delivery(takes_cdi=False)
+BY_KUBELET, OLD_RUNTIME = Injector(is_kubelet=True), Injector(takes_cdi=False)
 
 
 @pytest.mark.parametrize("hand_over", [["auto"], ["deviceNodes"], ["env", "deviceNodes"]])
@@ -138,27 +138,27 @@ async def test_files_are_not_missed_of_an_instance_that_is_given_by_cdi(host: Pa
 
 class TestTheWay:
     @pytest.mark.parametrize(
-        ("named", "delivery", "missing", "ways"),
+        ("named", "injector", "missing", "ways"),
         [
-            pytest.param("GPU-1 GPU-2", Delivery(), "", "cdi", id="named"),
+            pytest.param("GPU-1 GPU-2", Injector(), "", "cdi", id="named"),
             pytest.param("GPU-1 GPU-2", BY_KUBELET, "", "cdi,env", id="named, by a kubelet"),
             pytest.param("GPU-1 GPU-2", OLD_RUNTIME, "", "env,deviceNodes", id="named, and no CDI by NRI"),
-            pytest.param("GPU-1", Delivery(), "", "env,deviceNodes", id="one of two named"),
-            pytest.param("0 1 all", Delivery(), "", "env,deviceNodes", id="named by index"),
-            pytest.param("", Delivery(), "", "env,deviceNodes", id="none named"),
+            pytest.param("GPU-1", Injector(), "", "env,deviceNodes", id="one of two named"),
+            pytest.param("0 1 all", Injector(), "", "env,deviceNodes", id="named by index"),
+            pytest.param("", Injector(), "", "env,deviceNodes", id="none named"),
             pytest.param("", BY_KUBELET, "", "env", id="none named, by a kubelet"),
-            pytest.param("", Delivery(), "/dev/nvidia2 /dev/nvidiactl", "env", id="without a file of the driver"),
+            pytest.param("", Injector(), "/dev/nvidia2 /dev/nvidiactl", "env", id="without a file of the driver"),
         ],
     )
     async def test_by_the_specifications_and_the_delivery(
-        self, host: Path, named: str, delivery: Delivery, missing: str, ways: str
+        self, host: Path, named: str, injector: Injector, missing: str, ways: str
     ) -> None:
         for path in missing.split():
             (host / path[1:]).unlink()
         write(host, "nvidia.json", spec(*named.split()))
-        made = Served(host, ONE, TWO, delivery=delivery).source
+        made = Served(host, ONE, TWO, injector=injector).source
         await made.read_files()
-        given = made.allocate(["GPU-1", "GPU-2"], None if delivery.by_kubelet else SOMEBODY)
+        given = made.allocate(["GPU-1", "GPU-2"], None if injector.is_kubelet else SOMEBODY)
         assert ("cdi" in ways) is (given.cdi_devices == ("nvidia.com/gpu=GPU-1", "nvidia.com/gpu=GPU-2"))
         assert ("env" in ways) is (given.env == {"NVIDIA_VISIBLE_DEVICES": "GPU-1,GPU-2"})
         paths = [node.host_path for node in given.device_nodes]

@@ -30,8 +30,8 @@ def measure(results: dict[str, Result], folder: Path, progress: Progress) -> Non
         control_plane = opened.enter_context(cluster(folder, progress))
         loop = opened.enter_context(event_loop())
         nodes = {
-            runtime: opened.enter_context(_node(control_plane, folder, runtime, loop, progress))
-            for runtime in (BARE, NRI, KUBELET)
+            delivery: opened.enter_context(_node(control_plane, folder, delivery, loop, progress))
+            for delivery in (BARE, NRI, KUBELET)
         }
         progress("measuring starts of pods")
         results |= node_pods.starts(nodes)
@@ -47,17 +47,17 @@ def measure(results: dict[str, Result], folder: Path, progress: Progress) -> Non
 
 @contextmanager
 def _node(
-    control_plane: ControlPlane, folder: Path, runtime: str, loop: asyncio.AbstractEventLoop, progress: Progress
+    control_plane: ControlPlane, folder: Path, delivery: str, loop: asyncio.AbstractEventLoop, progress: Progress
 ) -> Iterator[NodeUnderTest]:
-    name = f"bench-{runtime}"
+    name = f"bench-{delivery}"
     control_plane.add_namespace(name)
     file = device_files()[0]
     # more IDs than measured changes: a flapping device is damped on purpose
     kind = Kind("many", {f"many-{number}": file for number in range(_DEVICES)})
     # pods that request devices are marked in the whole cluster; on the bare node they would wait forever
-    options = NodeOptions(validator=runtime != BARE)
-    with RealNode.start(control_plane, name, folder / runtime, progress, options) as node:
-        under_test = NodeUnderTest(control_plane, node, runtime, loop, [kind])
+    options = NodeOptions(validator=delivery != BARE)
+    with RealNode.start(control_plane, name, folder / delivery, progress, options) as node:
+        under_test = NodeUnderTest(control_plane, node, delivery, loop, [kind])
         with under_test.running():
             yield under_test
 

@@ -32,14 +32,14 @@ def starts(nodes: Mapping[str, NodeUnderTest]) -> dict[str, Result]:
     """
     measured: dict[tuple[str, int], list[float]] = {way: [] for way in _WAYS}
     for run in range(_RUNS):
-        for runtime, count in turned(_WAYS, run):
-            measured[runtime, count].append(start(nodes[runtime], f"start-{count}-{run}", count))
+        for delivery, count in turned(_WAYS, run):
+            measured[delivery, count].append(start(nodes[delivery], f"start-{count}-{run}", count))
     bare = {count: statistics.median(measured[BARE, count]) for count in (0, 1)}
     return {
-        f"pod_start_{runtime}_{count}": judged(
+        f"pod_start_{delivery}_{count}": judged(
             statistics.median(values), worst(values), "s", round(bare[count] + ADDED_SECONDS, 5), len(values)
         )
-        for (runtime, count), values in measured.items()
+        for (delivery, count), values in measured.items()
     }
 
 
@@ -73,8 +73,8 @@ def starts_meanwhile(nodes: Mapping[str, NodeUnderTest]) -> dict[str, Result]:
 def _in_turn(nodes: Mapping[str, NodeUnderTest], word: str) -> Result:
     measured: dict[str, list[float]] = {BARE: [], NRI: []}
     for run in range(_AWAY_RUNS):
-        for runtime in turned((BARE, NRI), run):
-            measured[runtime].append(start(nodes[runtime], f"{word}-{run}", 0))
+        for delivery in turned((BARE, NRI), run):
+            measured[delivery].append(start(nodes[delivery], f"{word}-{run}", 0))
     goal = statistics.median(measured[BARE]) + ADDED_SECONDS
     return judged(statistics.median(measured[NRI]), worst(measured[NRI]), "s", round(goal, 5), _AWAY_RUNS)
 

@@ -264,7 +264,7 @@ def _serving(
     for resource, answer in answers.items():
         # a path that is another on each node, so that the other's folder cannot be taken for it
         for each in answer.mounts:
-            each.host_path = each.host_path.replace("%s", of.runtime)
+            each.host_path = each.host_path.replace("%s", of.delivery)
         plugin = FakePlugin(resource, {"d": FakeDevice()})
         plugin.knobs.allocate_answer = lambda _, answer=answer: answer
         plugins.append(plugin)
@@ -275,7 +275,7 @@ def _serving(
         yield
     finally:
         call_in(loop, _stopped(plugins))
-    for resource in answers if of.runtime == NRI else ():
+    for resource in answers if of.delivery == NRI else ():
         of.wait_allocatable(resource, 0)
 
 

@@ -61,7 +61,7 @@ def recorded(request: pytest.FixtureRequest, ran_on: RanOn) -> None:
     """Where results are recorded: which node of ours a test runs on."""
     for name in sorted(_NODES & set(request.fixturenames)) if is_recording() else ():
         under_test: NodeUnderTest = request.getfixturevalue(name)
-        if under_test.runtime != BARE:
+        if under_test.delivery != BARE:
             ran_on(under_test.described)
 
 
@@ -91,17 +91,17 @@ def product(installed: ControlPlane, short_folder: Path) -> Iterator[ControlPlan
             operator.process.kill()
 
 
-def _node_fixture(runtime: str) -> Callable[..., Iterator[NodeUnderTest]]:
-    @pytest.fixture(scope="session", name=f"{runtime}_node")
+def _node_fixture(delivery: str) -> Callable[..., Iterator[NodeUnderTest]]:
+    @pytest.fixture(scope="session", name=f"{delivery}_node")
     def node(
         product: ControlPlane, short_folder: Path, plugin_loop: AbstractEventLoop, progress: Progress
     ) -> Iterator[NodeUnderTest]:
-        yield from _under_test(product, short_folder, runtime, plugin_loop, progress)
+        yield from _under_test(product, short_folder, delivery, plugin_loop, progress)
 
     return node
 
 
-bare_node, nri_node, kubelet_node = (_node_fixture(runtime) for runtime in (BARE, NRI, KUBELET))
+bare_node, nri_node, kubelet_node = (_node_fixture(delivery) for delivery in (BARE, NRI, KUBELET))
 
 
 @pytest.fixture(scope="session", params=[NRI, KUBELET])
@@ -119,19 +119,19 @@ def any_node(request: pytest.FixtureRequest) -> NodeUnderTest:
 
 
 def _under_test(
-    product: ControlPlane, short_folder: Path, runtime: str, loop: AbstractEventLoop, progress: Progress
+    product: ControlPlane, short_folder: Path, delivery: str, loop: AbstractEventLoop, progress: Progress
 ) -> Iterator[NodeUnderTest]:
-    name = f"{runtime}-{uuid.uuid4().hex[:6]}"
+    name = f"{delivery}-{uuid.uuid4().hex[:6]}"
     product.add_namespace(name)
     # pods that ask are marked all over the cluster, and on the bare node nobody would answer for them
-    options = NodeOptions(validator=runtime != BARE, status_seconds=1)
-    with RealNode.start(product, name, short_folder / runtime, progress, options) as node:
-        under_test = NodeUnderTest(product, node, runtime, loop)
+    options = NodeOptions(validator=delivery != BARE, status_seconds=1)
+    with RealNode.start(product, name, short_folder / delivery, progress, options) as node:
+        under_test = NodeUnderTest(product, node, delivery, loop)
         try:
             with under_test.running():
                 yield under_test
                 product.remove_namespace(name)
         finally:
             # the folder goes with the node; what went wrong is often to be read only here
-            shutil.copytree(node.folder / "logs", _LOGS / runtime, dirs_exist_ok=True)
+            shutil.copytree(node.folder / "logs", _LOGS / delivery, dirs_exist_ok=True)
     product.remove_node(name)

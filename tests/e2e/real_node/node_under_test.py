@@ -39,7 +39,7 @@ _CDI_FILE = "/run/cdi/e2e.json"
 
 
 class NodeUnderTest(PodsOnNode):
-    """runtime: one of bare, nri, kubelet. loop: plugins run in it.
+    """delivery: one of bare (no agent), nri, kubelet. loop: plugins run in it.
 
     of: what plugins there are; each of the usual ones unless it is given.
     """
@@ -48,12 +48,12 @@ class NodeUnderTest(PodsOnNode):
         self,
         control_plane: ControlPlane,
         node: RealNode,
-        runtime: str,
+        delivery: str,
         loop: asyncio.AbstractEventLoop,
         of: Sequence[Kind] | None = None,
     ) -> None:
         super().__init__(control_plane, node)
-        self.runtime = runtime
+        self.delivery = delivery
         self.kinds: Mapping[str, Kind] = {kind.name: kind for kind in (of or kinds())}
         self.plugins = Plugins(
             loop, node.outside(self.plugin_dir), list(self.kinds.values()), node.outside(_MOUNTED), Path(_MOUNTED)
@@ -63,12 +63,12 @@ class NodeUnderTest(PodsOnNode):
 
     def described(self) -> TriedNode:
         """What tests run on."""
-        return described_real_node(self.control_plane, self.node, self.runtime, helm="")
+        return described_real_node(self.control_plane, self.node, self.delivery, helm="")
 
     @property
     def plugin_dir(self) -> str:
         """Where plugins register, as the node sees it."""
-        return KUBELET_PLUGIN_DIR if self.runtime == BARE else AGENT_PLUGIN_DIR
+        return KUBELET_PLUGIN_DIR if self.delivery == BARE else AGENT_PLUGIN_DIR
 
     @property
     def agent(self) -> MachineProcess:
@@ -80,7 +80,7 @@ class NodeUnderTest(PodsOnNode):
         """Agent and plugins, for the length of the block."""
         with reserved_ports(1) as (port,):
             self.write_cdi()
-            if self.runtime != BARE:
+            if self.delivery != BARE:
                 self._agent_address = f"127.0.0.1:{port}"
                 self._agent = self._agent_process({}, {})
                 self.start_agent()
@@ -193,7 +193,7 @@ class NodeUnderTest(PodsOnNode):
             processed = '"Processed device updates for resource" resourceName='
             return all(f'{processed}"{kind.resource}"' in found for kind in self.kinds.values())
 
-        if self.runtime != NRI:
+        if self.delivery != NRI:
             self.until(are_listed, "the kubelet has every resource again")
 
     def write_cdi(self) -> None:
@@ -208,7 +208,7 @@ class NodeUnderTest(PodsOnNode):
 
     def create(self, body: Json) -> Any:
         made = super().create(body)
-        if self.runtime == NRI and self._asks_for_ours(body):
+        if self.delivery == NRI and self._asks_for_ours(body):
             # from the moment in which a resource is advertised, nobody slips past the policy
             assert names.REQUIRED_PLUGINS_ANNOTATION in (made.metadata.annotations or {}), "the pod is not marked"
         return made
@@ -286,7 +286,7 @@ class NodeUnderTest(PodsOnNode):
             "--node-name": self.node.name,
             "--kubeconfig": kubeconfig,
             "--http-address": self._agent_address,
-            "--runtime": self.runtime,
+            "--delivery": self.delivery,
             "--log-format": "json",
             **more,
         }

@@ -26,7 +26,7 @@ def came_to(
     bare_node: NodeUnderTest, nri_node: NodeUnderTest, plugin_loop: AbstractEventLoop, files: None
 ) -> Mapping[str, Mapping[str, Outcome]]:
     """By node and case."""
-    return {of.runtime: outcomes(of, plugin_loop, CASES, "answers") for of in (bare_node, nri_node)}
+    return {of.delivery: outcomes(of, plugin_loop, CASES, "answers") for of in (bare_node, nri_node)}
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def owned(
     for of in (bare_node, nri_node):
         with of.containerd_with(usual, f"{usual}\ndevice_ownership_from_security_context = true"):
             of.wait_advertised()
-            if of.runtime == BARE:
+            if of.delivery == BARE:
                 found[BARE] = outcomes(of, plugin_loop, OWNED, "owned")
                 continue
             with of.agent_with({"--runtime-config": str(of.node.folder / "containerd.toml")}):

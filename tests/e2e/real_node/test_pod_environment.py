@@ -136,7 +136,7 @@ def test_auto_uses_the_nodes_specification(our_node: NodeUnderTest, tmp_path: Pa
             env = our_node.seen("after", "main").env
             assert (env[VISIBLE], env["BY_CDI"] in found.uuids) == ("void", True)
             # a kubelet's runtime may ignore CDI devices
-            way = "cdi" if our_node.runtime == NRI else "cdi,env"
+            way = "cdi" if our_node.delivery == NRI else "cdi,env"
             our_node.until(lambda: _way(our_node) == {way}, "the NodeDevice shows the way")
         finally:
             file.unlink()

@@ -93,7 +93,7 @@ def test_what_comes_back_has_a_device_of_its_own(our_node: NodeUnderTest) -> Non
     our_node.reboot()
     assert our_node.node.machine.boot_id != boot_id
     back = [name for name in ("one", "two") if _comes_back(our_node, name)]
-    assert back == ["one", "two"] or our_node.runtime != NRI
+    assert back == ["one", "two"] or our_node.delivery != NRI
     given = [_given_at_last(our_node, name) for name in back]
     assert len(set(given)) == len(given)
     our_node.delete("one", "two")
@@ -110,7 +110,7 @@ def test_plugins_that_are_late(our_node: NodeUnderTest) -> None:
     with our_node.rebooted_without_plugins():
         our_node.run(pod("plain", [container("main")]))
         assert len(our_node.starts("early")) == 1
-    assert _comes_back(our_node, "early") == (our_node.runtime == NRI)
+    assert _comes_back(our_node, "early") == (our_node.delivery == NRI)
     our_node.delete("early", "plain")
     # what failed pods had is everybody's again
     our_node.run(pod("all", [container("main", {rw.resource: 3})]))
@@ -125,7 +125,7 @@ def test_a_static_pod(our_node: NodeUnderTest) -> None:
         our_node.seen(name)
         our_node.reboot()
         is_back = _comes_back(our_node, name)
-        assert is_back or our_node.runtime != NRI
+        assert is_back or our_node.delivery != NRI
         assert not is_back or _given_at_last(our_node, name)
     with our_node.static(body) as name:
         our_node.wait_starts(name, 3 if is_back else 2)

@@ -200,12 +200,12 @@ CASES = (
     ),
     Case(
         "NodeDeviceRuntimeAway",
-        # where another allocates, the runtime may be away as long as it likes
+        # with another delivery the runtime may be away; node-a has an agent of the previous release, without the label delivery
         {
             'nodedevice_agent_runtime_connected{node="node-a",instance="a"}': "0x5 1x5",
-            'nodedevice_agent_info{node="node-a",instance="a",delivery="nri"}': "1x10",
+            'nodedevice_agent_info{node="node-a",instance="a",runtime="nri"}': "1x10",
             'nodedevice_agent_runtime_connected{node="node-b",instance="b"}': "0x10",
-            'nodedevice_agent_info{node="node-b",instance="b",delivery="kubelet"}': "1x10",
+            'nodedevice_agent_info{node="node-b",instance="b",delivery="kubelet",runtime="kubelet"}': "1x10",
         },
         (1, 3, 8),
         "On node-a no container that asks for a device can be created",

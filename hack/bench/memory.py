@@ -3,7 +3,8 @@
 Pages of files, such as code, are left out: the kernel reclaims them under pressure, and programs share them. A
 process with a cgroup of its own is measured by that. In these benchmarks processes share a cgroup. Then the same
 parts are read from the process: anonymous memory, shared memory and page tables. The kernel does not count thread
-stacks and socket buffers by process, so these are missing.
+stacks and socket buffers by process, so these are missing. cgroup v1 does not report how much kernel memory can be
+reclaimed, so its numbers include that; they lack socket buffers.
 Source: the kernel's Documentation/admin-guide/cgroup-v2.rst ("memory.stat"), cgroup-v1/memory.rst (5.2) and
 filesystems/proc.rst.
 """

@@ -16,6 +16,10 @@ for one pod, devices that are offered twice, stored names, and names in CDI spec
 
 Lasting tokens, which survive a replug and a boot, decide. Device numbers, paths and places in sysfs pass from one device to
 another: they decide only if neither side has a lasting token.
+
+Two searches find the pairs to compare. For one device, one pod, identity_index also finds places inside other places. For devices
+that are offered twice, offered_twice/compare.py uses equal tokens alone, in steps: it covers the devices of all programs, and their
+identities have no places.
 """
 
 import hashlib
@@ -179,8 +183,8 @@ def made_id(device_id: str, tokens: Collection[str], most: int) -> str:
 def compare(one: Collection[str], other: Collection[str]) -> Sameness:
     """Whether two identities belong to one device. Symmetric. Devices of several parts are the same if one side has all parts of
     the other: an edit of the configuration adds or removes files. Different UUIDs of one maker, or different PCI addresses, always
-    mean two devices: ports of an adapter share a serial number, partitions of a GPU a PCI address. One selected by its port may be
-    any device.
+    mean two devices: ports of an adapter share a serial number, partitions of a GPU a PCI address. Different serial numbers decide
+    nothing: a driver may write them in another form, or report the number of a board. One selected by its port may be any device.
     """
     if one == other and any(map(is_lasting, one)):
         return Sameness.SAME

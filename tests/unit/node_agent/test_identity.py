@@ -109,7 +109,7 @@ PCI_A, PCI_B = "pci:0000:1b:00.0", "pci:0000:1c:00.0"
         ([PCI_A], [PCI_B], OTHER),
         ([PCI_A, PCI_B], [PCI_B], SAME),
         ([PCI_A], ["gpu-x"], UNKNOWN),
-        (["serial:a:1"], ["serial:b:1"], UNKNOWN),
+        (["serial:0403:a"], ["serial:0403:b"], UNKNOWN),
         ([f"gpu-{HEX}"], [f"gpu-{HEX[::-1]}"], UNKNOWN),
         ([f"gpu-{HEX}"], [f"gpu-1{HEX[1:]}"], OTHER),
         ([f"gpu-{HEX}"], [f"1{HEX[1:]}"], UNKNOWN),

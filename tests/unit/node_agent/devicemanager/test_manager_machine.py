@@ -23,7 +23,7 @@ from nodedevice_agent.devicemanager.resources import availability
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_agent.devicemanager.resources.presence import EndpointState
-from nodedevice_agent.devicemanager.snapshot import Snapshot, is_settling, snapshot
+from nodedevice_agent.devicemanager.snapshot import is_settling, snapshot
 
 from tests.examples import examples
 from tests.unit.node_agent.devicemanager.scenario import happen, response, status_of, with_edits
@@ -109,11 +109,8 @@ class ManagerMachine(RuleBasedStateMachine):
             elif isinstance(effect, Publish) and self.published is not None:
                 self.published[effect.resource_name] = self.status(effect.resource_name)
 
-    def seen(self, name: str) -> Snapshot:
-        return snapshot(self.manager, name)
-
     def status(self, name: str) -> dict[str, Any]:
-        return status_of(self.seen(name), {}, "2026-01-05T00:00:00Z")
+        return status_of(snapshot(self.manager, name), {}, "2026-01-05T00:00:00Z")
 
     def only_usable_devices_are_allocated(self, before: set[tuple[str, str, str]]) -> None:
         for allocation in self.manager.book:
@@ -150,6 +147,7 @@ class ManagerMachine(RuleBasedStateMachine):
             return name in names
 
         for manager in (self.manager, self.twin):
+            manager.table.ranked({}, returning & names, self.now)
             manager.table.configured(is_configured, self.now, sorted(returning & names))
         effects = self.manager.settle(self.now)
         assert effects == self.twin.settle(self.now)
@@ -290,14 +288,15 @@ class ManagerMachine(RuleBasedStateMachine):
                 assert holders.get(device_id, uid) == uid, "reserved by one pod and held by another"
 
     @invariant()
-    def the_next_tick_is_no_later_than_any_time_of_a_plugin_or_pod(self) -> None:
-        manager, deadline = self.manager, self.manager.next_deadline()
-        times = [pending.retry_at for pending in manager.allocator.pending.values()]
-        times += [pending.retry_at for pending in manager.pre_starts.failures.values()]
-        for resource in manager.resources.values():
-            times += [resource.presence.grace_ends_at, resource.presence.settle_until]
-            times += [resource.flap_damping.next_deadline()]
-        assert all(at is None or (deadline is not None and deadline <= at) for at in times)
+    def the_next_tick_is_at_the_earliest_time_of_all(self) -> None:
+        manager, presences = self.manager, [resource.presence for resource in self.manager.resources.values()]
+        times = [at for presence in presences for at in (presence.grace_ends_at, presence.settle_until)]
+        times += [resource.flap_damping.next_deadline() for resource in manager.resources.values()]
+        times += [*manager.releasing._publish_at.values(), manager.table.preference._deadline]
+        for calls in (manager.allocator.pending, manager._reallocations.failures, manager.pre_starts.failures):
+            times += [pending.retry_at for pending in calls.values()]
+        assert not manager.allocator._postponed, "few pods are never postponed, so their turns need no time"
+        assert manager.next_deadline() == min((at for at in times if at is not None), default=None)
 
     @invariant()
     def app_containers_of_a_pod_share_nothing(self) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import pytest
 
 from tests.cluster.build.binaries import find
-from tests.e2e.real_node.node_under_test import NRI, NodeUnderTest
+from tests.e2e.real_node.node_under_test import NodeUnderTest
 from tests.e2e.real_node.pods import Seen, container, pod
 from tests.fakes.third_party import sample_plugin
 
@@ -126,7 +126,6 @@ def test_a_container_that_starts_again_has_the_same(any_node: NodeUnderTest) -> 
 
 def test_annotations_of_the_plugin(nri_node: NodeUnderTest) -> None:
     """Only a runtime shows them; the kubelet's way is its own business."""
-    assert nri_node.delivery == NRI
     rw = nri_node.kinds["rw"]
     nri_node.run(pod("annotated", [container("main", {rw.resource: 1})]))
     annotations = nri_node.node.container_specification(nri_node.namespace, "annotated", "main")["annotations"]

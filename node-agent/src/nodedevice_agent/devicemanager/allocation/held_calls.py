@@ -98,12 +98,12 @@ class Reallocations(_RetriedCalls):
         """Request a call for every allocation without a response whose plugin lists its devices again. pods: by UID."""
         for key, allocation in self._book.unanswered.items():
             resource = self._book.resources[allocation.resource_name]
-            if resource.is_attributed or not self._is_due(key, now) or once.applies_to(resource.name):
+            if resource.is_attributed or not self._is_due(key, now):
                 continue
             self._stop_retry_timer(key)
             # a response for parts may depend on the pod
             is_pod_missing = resource.listed.part_rules is not None and key[0] not in pods
-            if resource.newest.endpoint is None or is_pod_missing:
+            if resource.newest.endpoint is None or is_pod_missing or once.applies_to(resource.name):
                 continue
             if all(i in resource.devices and i not in resource.listed.unconfirmed for i in allocation.device_ids):
                 call = self._begin(key), resource.name, resource.newest.endpoint

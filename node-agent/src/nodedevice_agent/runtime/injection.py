@@ -39,9 +39,9 @@ _REMEDY = "split it into smaller pods"
 class InjectionVersion(Struct, frozen=True):
     """The inputs of a grant, which is valid while they stay equal.
 
-    pod: None until the API has listed it. missing: requested resources without an allocation. pre_start: the pending call of
-    PreStartContainer. problem: why a response does not fit its devices, or no longer does. A device stays with its container if it
-    becomes unhealthy, is cordoned, or is no longer listed by an external plugin.
+    pod: None until the API has listed it. missing: requested resources without an allocation, or with fewer devices than requested.
+    pre_start: the pending call of PreStartContainer. problem: why a response does not fit its devices, or no longer does. A device
+    stays with its container if it becomes unhealthy, is cordoned, or is no longer listed by an external plugin.
     """
 
     pod: Pod | None
@@ -92,12 +92,13 @@ class Injection(Struct, eq=False):
         """Return the current inputs of decide()."""
         manager = self.manager
         pod = manager.pod(pod_uid)
-        known = (name for name in _requested(pod, container) if name in manager.resources)
-        known = (name for name in known if not manager.resources[name].is_attributed)
+        known = ((name, n) for name, n in _requested(pod, container).items() if name in manager.resources)
+        ours = ((name, n) for name, n in known if not manager.resources[name].is_attributed)
+        held = manager.book.of
         return InjectionVersion(
             pod,
             tuple(self._delivered(pod_uid, container)),
-            tuple(name for name in known if manager.book.of(pod_uid, container, name) is None),
+            tuple(name for name, n in ours if (a := held(pod_uid, container, name)) is None or len(a.device_ids) < n),
             pod_uid in manager.book.releasing,
             self._pre_start(pod_uid, container),
             self._problem(pod_uid, container),
@@ -218,7 +219,8 @@ class Injection(Struct, eq=False):
         return Refusal(f"the agent of this node has not received {pod} from the API server yet", is_temporary=True)
 
     def _missing(self, pod: Pod, container: str, resource_name: str) -> Refusal:
-        about = f"container {container} has no {resource_name} yet"
+        has_some = self.manager.book.of(pod.uid, container, resource_name) is not None
+        about = f"container {container} {'lacks devices of' if has_some else 'has no'} {resource_name} yet"
         if self.manager.is_recovering:
             return Refusal(f"{about}: allocations are being recovered from the API after the checkpoint was lost")
         if pod.is_terminating:
@@ -231,10 +233,10 @@ class Injection(Struct, eq=False):
         return Refusal(f"{about}: {pending.message} ({pending.reason})")
 
 
-def _requested(pod: Pod | None, container: str) -> list[str]:
-    """Return the names of the resources that a container requests."""
+def _requested(pod: Pod | None, container: str) -> dict[str, int]:
+    """Return how many devices a container requests by resource name."""
     requests = () if pod is None else pod.device_requests
-    return [request.resource_name for request in requests if request.container == container]
+    return {request.resource_name: request.count for request in requests if request.container == container}
 
 
 def _refusal(container: str, version: InjectionVersion, once: AllocateOnce) -> Refusal | None:

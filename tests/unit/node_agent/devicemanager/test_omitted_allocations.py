@@ -10,7 +10,8 @@ from nodedevice_api.names import CONTAINER_DEVICES_ANNOTATION
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario, container
 from tests.unit.node_agent.devicemanager.scenario import ENDS, GPU, Scenario, calls, held_by, pod, status
 
-KNOWN = Checkpoint((held_by("shown", "d0"),), {GPU: ()}, possible_holders={GPU: tuple(PODS_NOT_SYNCED)})
+SHOWN = held_by("shown", "d0", response=None)
+KNOWN = Checkpoint((SHOWN,), {GPU: ()}, possible_holders={GPU: tuple(PODS_NOT_SYNCED)})
 PODS = [pod("shown", gpu=1), pod("omitted", gpu=2), pod("other"), pod("big", nic=1)]
 
 
@@ -19,13 +20,6 @@ def recovered(*pods: Pod) -> Scenario:
     scenario.happens("recovered", KNOWN)
     scenario.answer_all(scenario.happens("pod_events.synced", list(pods or PODS)))
     return scenario
-
-
-def test_nothing_is_given_out_before_the_pods_are_known() -> None:
-    scenario = Scenario.with_plugin(4, is_recovering=True)
-    scenario.happens("recovered", KNOWN)
-    assert calls(scenario.see(pod("new", gpu=1))) == []
-    assert scenario.snapshot().available == 0
 
 
 def test_nothing_is_given_out_while_a_pod_may_hold_any() -> None:
@@ -61,8 +55,14 @@ def test_where_no_such_pod_is_left_nothing_is_held_back() -> None:
 
 
 def test_a_pod_with_a_part_of_its_devices_may_hold_the_others() -> None:
-    scenario = recovered(pod("shown", gpu=2))
-    assert calls(scenario.see(pod("new", gpu=1))) == []
+    """Its container does not start with fewer devices than it requests, and no plugin is called for these."""
+    scenario = RuntimeScenario.with_plugin(4, is_recovering=True)
+    effects = scenario.happens("recovered", KNOWN) + scenario.see(pod("early", gpu=1))
+    # the pods are not known yet
+    assert scenario.snapshot().available == 0
+    effects += scenario.happens("pod_events.synced", [pod("shown", gpu=2)]) + scenario.see(pod("new", gpu=1))
+    assert calls([*effects, *scenario.sync(), *scenario.rebooted().plugin(4)]) == []
+    assert "omitted allocations" in scenario.refusal("shown").message
     scenario.answer_all(scenario.gone("shown"))
     assert scenario.held() == {"new/main": ("d0",)}
 

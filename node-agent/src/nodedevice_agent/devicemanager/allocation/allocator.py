@@ -204,7 +204,11 @@ class Allocator(Struct, eq=False):
         elif changed is not None:
             held = len(changed.device_ids)
             message = f"container {request.container} changed its request from {held} to {request.count}"
-            self._give_up(current, current.pending(request, Reason.CHANGED_REQUEST, message))
+            failed = current.pending(request, Reason.CHANGED_REQUEST, message)
+            if held < request.count and self._book.resources[request.resource_name].use.possible_holders:
+                # the container may hold the others, which a NodeDevice omitted
+                failed = current.short(request, request.count - held)
+            self._give_up(current, failed)
         else:
             self._choose(current, request, now)
 

@@ -24,6 +24,7 @@ from nodedevice_agent.devicemanager.allocation.stored_responses import is_outdat
 from nodedevice_agent.devicemanager.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.effects import CallAllocate, CallPreStart
 from nodedevice_agent.devicemanager.marks import Marks
+from nodedevice_agent.devicemanager.omitted_allocations import PODS_NOT_SYNCED
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.records.allocations import Allocation, AllocationKey
 from nodedevice_agent.devicemanager.resources.resource import Resource
@@ -105,6 +106,8 @@ class Reallocations(_RetriedCalls):
             is_pod_missing = resource.listed.part_rules is not None and key[0] not in pods
             if resource.newest.endpoint is None or is_pod_missing or once.applies_to(resource.name):
                 continue
+            if _may_be_incomplete(allocation, resource, pods.get(key[0])):
+                continue
             if all(i in resource.devices and i not in resource.listed.unconfirmed for i in allocation.device_ids):
                 call = self._begin(key), resource.name, resource.newest.endpoint
                 named = resource.plugin_ids(allocation.device_ids)
@@ -128,6 +131,15 @@ class Reallocations(_RetriedCalls):
         # The response also shows whether a running container has its devices.
         self._marks.save_durably(key[0])
         self._marks.publish(allocation.resource_name)
+
+
+def _may_be_incomplete(allocation: Allocation, resource: Resource, pod: Pod | None) -> bool:
+    """Whether the container may hold further devices, which a NodeDevice omitted: it cannot start with the known ones alone."""
+    if pod is None:
+        return not resource.use.possible_holders.isdisjoint((*PODS_NOT_SYNCED, allocation.pod_uid))
+    name = allocation.resource_name
+    requests = (r.count for r in pod.device_requests if (r.container, r.resource_name) == (allocation.container, name))
+    return any(count > len(allocation.device_ids) for count in requests)
 
 
 class PendingPreStart(Struct, frozen=True):

@@ -279,8 +279,12 @@ class DeviceManager:
         """Restore the state recovered from the API after the checkpoint was lost; Allocate is called again for its allocations."""
         known = self.attribution.recovered(known)
         for name, cordons in known.cordons.items():
-            self.cordons.setdefault(name, cordons)
+            self.cordons[name] = self.cordons[name].after(cordons) if name in self.cordons else cordons
         self._restore(known, now)
+        for name in known.cordons:
+            if name in self.resources:
+                # its plugin registered before the recovery
+                self.resources[name].cordon(self.cordons[name].device_ids)
         self.allocate_once.checkpoint_lost(self.pods.values())
         self.allocator.is_held_back = False
         self._marks.save_durably()

@@ -133,25 +133,25 @@ def test_is_free_once_it_was_set_again_and_removed() -> None:
     assert scenario.manager.checkpoint().cordons == {}
 
 
-def test_survives_a_restart_and_is_not_removed_by_a_new_object() -> None:
-    after = cordoned().restarted(waits_for_cordons=True)
+@pytest.mark.parametrize("is_served", [True, False])
+def test_survives_a_restart_and_is_not_removed_by_a_new_object(is_served: bool) -> None:
+    before = cordoned() if is_served else Scenario(Checkpoint(cordons={GPU: SET}))
+    after = before.restarted(waits_for_cordons=True)
     after.plugin(["d0", "d1"])
     assert after.snapshot().cordoned == 1
     after.cordon(GPU, [], "u2")
     assert (after.snapshot().cordoned, after.snapshot().available) == (1, 1)
 
 
-def test_survives_while_no_plugin_serves_the_resource() -> None:
-    after = Scenario(Checkpoint(cordons={GPU: SET})).restarted()
-    after.plugin(["d0", "d1"])
-    assert after.snapshot().cordoned == 1
-
-
-def test_is_recovered_with_a_lost_checkpoint() -> None:
-    scenario = Scenario.with_plugin(["d0", "d1"], is_recovering=True, waits_for_cordons=True)
+@pytest.mark.parametrize("in_spec", [{}, OTHER])
+@pytest.mark.parametrize("is_seen_first", [True, False])
+def test_is_recovered_with_a_lost_checkpoint(is_seen_first: bool, in_spec: dict[str, Cordon]) -> None:
+    scenario = Scenario.with_plugin(3, is_recovering=True, waits_for_cordons=True)
+    if is_seen_first:
+        scenario.happens("table.cordoned", GPU, "u1", in_spec)
     scenario.happens("recovered", Checkpoint((), {GPU: ()}, cordons={GPU: Cordons("u1", {}, FAN)}))
-    scenario.cordon(GPU, [], "u1")
-    assert scenario.snapshot().available == 1
+    scenario.happens("table.cordoned", GPU, "u1", in_spec)
+    assert scenario.snapshot().available == 2 - len(in_spec)
     mirror = attributing(0.0, is_recovering=True)
     mirror.recovered(Checkpoint((), {GPU: ()}, cordons={GPU: SET}), 0.0)
     assert mirror.cordons == {GPU: SET}

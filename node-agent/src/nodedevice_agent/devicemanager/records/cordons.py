@@ -62,6 +62,11 @@ class Cordons(msgspec.Struct, frozen=True):
         earlier = self.remembered if uid == self.uid else {**self.remembered, **self.in_spec}
         return Cordons(uid, dict(in_spec), {i: cordon for i, cordon in earlier.items() if i not in in_spec})
 
+    def after(self, earlier: "Cordons") -> "Cordons":
+        """The same with cordons that were in force before these, and that no later object was seen to have."""
+        remembered = earlier.seen(self.uid, self.in_spec).remembered
+        return Cordons(self.uid, self.in_spec, {**remembered, **self.remembered})
+
     @property
     def device_ids(self) -> frozenset[str]:
         """IDs of every cordon in force; the word for all devices also becomes *."""

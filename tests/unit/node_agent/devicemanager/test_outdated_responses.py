@@ -7,16 +7,17 @@ from msgspec import structs
 from nodedevice_agent.devicemanager.allocation.responses_after_boot import after_boot
 from nodedevice_agent.devicemanager.container_edits import AllocateResponse, ContainerEdits, DeviceFile
 from nodedevice_agent.devicemanager.effects import Effect
+from nodedevice_agent.devicemanager.pods import Container
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.devicemanager.resources.connections import BUILT_IN, PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import Device
 from nodedevice_agent.runtime.injection import Grant, Refusal
 
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario
-from tests.unit.node_agent.devicemanager.scenario import GPU, calls, is_saved, pod
+from tests.unit.node_agent.devicemanager.scenario import GPU, NIC, app, calls, is_saved, pod
 
 OWN = PluginOptions(scope=f"{BUILT_IN}test")
-FIRST, SECOND = ("/dev/ttyUSB0", "c188:0"), ("/dev/ttyUSB1", "c188:1")
+FIRST, SECOND, THIRD = ("/dev/ttyUSB0", "c188:0"), ("/dev/ttyUSB1", "c188:1"), ("/dev/ttyUSB2", "c188:2")
 
 
 def dongle(device_id: str, *files: tuple[str, str], is_own: bool = True) -> Device:
@@ -115,6 +116,19 @@ def test_an_answer_that_is_right_stays(files: tuple[tuple[str, str], ...]) -> No
     held = holding()
     assert calls(held.lists([dongle("a", *files)])) == []
     assert given(held) == {FIRST[0]}
+
+
+@pytest.mark.parametrize(("is_held", "later"), [(False, ()), (True, ()), (False, (app("z", 0, nic=1),))])
+def test_a_response_to_a_call_before_the_files_changed_is_not_used(is_held: bool, later: tuple[Container, ...]) -> None:
+    scenario = holding() if is_held else RuntimeScenario.synced()
+    scenario.plugin(["n0"], NIC, 2)
+    effects = scenario.plugin([dongle("a", SECOND, THIRD)], endpoint=7, options=OWN)
+    effects += scenario.see(pod("p", app("main"), *later))
+    if later:
+        answer(scenario, effects, SECOND, THIRD)
+    call = calls(scenario.effects)[-1]
+    assert calls(scenario.lists([dongle("a", FIRST, SECOND)], endpoint=7)) == []
+    assert [again.device_ids for again in calls(scenario.answer(call))] == [("a",)]
 
 
 NAMED = ("vendor.com/gpu=a", "a")

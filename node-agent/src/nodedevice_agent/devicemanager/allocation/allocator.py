@@ -15,6 +15,7 @@ from nodedevice_agent.devicemanager.allocation.held_calls import PreStartCalls
 from nodedevice_agent.devicemanager.allocation.pod_allocation import PendingAllocation, PodAllocation
 from nodedevice_agent.devicemanager.allocation.rehearsal import rehearse, too_much
 from nodedevice_agent.devicemanager.allocation.retries import Retries
+from nodedevice_agent.devicemanager.allocation.stored_responses import listed_names
 from nodedevice_agent.devicemanager.allocation.topology import UNALIGNED, Topology, align
 from nodedevice_agent.devicemanager.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.deadlines import Deadlines
@@ -127,7 +128,7 @@ class Allocator(Struct, eq=False):
         if current is None or (request := current.request) is None:
             return
         if current.has_lost_device(request):
-            # checked against the devices listed at the response: one may have gone since the call
+            # checked against the devices listed at the response: one may have gone, or have other files, since the call
             self._restart(current, now, use_preferred=current.use_preferred)
             return
         made = current.made(request, response)
@@ -236,6 +237,7 @@ class Allocator(Struct, eq=False):
             self._marks.call(CallPreferred(*call, selection.candidates(), selection.taken, selection.count))
             return
         current.reserve(resource, selection.completed(preferred or ()))
+        current.called_with = listed_names(resource, current.chosen)
         call, uid = self._new_call(current, resource), current.pod.uid
         named, recorded_for = resource.plugin_ids(current.chosen), ""
         if self._once.applies_to(resource.name):

@@ -20,7 +20,7 @@ from nodedevice_agent.devicemanager.allocation.allocate_once import AllocateOnce
 from nodedevice_agent.devicemanager.allocation.book import AllocationBook
 from nodedevice_agent.devicemanager.allocation.pod_allocation import PendingAllocation
 from nodedevice_agent.devicemanager.allocation.retries import Retries
-from nodedevice_agent.devicemanager.allocation.stored_responses import is_outdated, recorded_files
+from nodedevice_agent.devicemanager.allocation.stored_responses import is_outdated, listed_names, recorded_files
 from nodedevice_agent.devicemanager.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.effects import CallAllocate, CallPreStart
 from nodedevice_agent.devicemanager.marks import Marks
@@ -89,6 +89,9 @@ class _RetriedCalls(Struct, eq=False):
 class Reallocations(_RetriedCalls):
     """Calls Allocate again with the same device IDs after its response was lost or became outdated."""
 
+    # by ticket: the names of the devices' files at the call
+    _called_with: dict[int, frozenset[str]] = {}
+
     def forget_outdated(self, resource: Resource) -> None:
         """Drop responses whose device files differ from the plugin's current list; see stored_responses."""
         for allocation in self._book.of_resource(resource.name):
@@ -97,6 +100,7 @@ class Reallocations(_RetriedCalls):
 
     def call_due(self, now: float, once: AllocateOnce, pods: Mapping[str, Pod]) -> None:
         """Request a call for every allocation without a response whose plugin lists its devices again. pods: by UID."""
+        self._called_with = {ticket: names for ticket, names in self._called_with.items() if ticket in self.in_flight}
         for key, allocation in self._book.unanswered.items():
             resource = self._book.resources[allocation.resource_name]
             if resource.is_attributed or not self._is_due(key, now):
@@ -109,7 +113,9 @@ class Reallocations(_RetriedCalls):
             if _may_be_incomplete(allocation, resource, pods.get(key[0])):
                 continue
             if all(i in resource.devices and i not in resource.listed.unconfirmed for i in allocation.device_ids):
-                call = self._begin(key), resource.name, resource.newest.endpoint
+                ticket = self._begin(key)
+                self._called_with[ticket] = listed_names(resource, allocation.device_ids)
+                call = ticket, resource.name, resource.newest.endpoint
                 named = resource.plugin_ids(allocation.device_ids)
                 self._marks.call(CallAllocate(*call, named, allocation.pod_uid, allocation.container))
 
@@ -120,7 +126,13 @@ class Reallocations(_RetriedCalls):
         if allocation is None:
             del self.in_flight[ticket]
             return
-        files = recorded_files(self._book.resources[key[2]], allocation.device_ids, response)
+        resource = self._book.resources[key[2]]
+        if self._called_with.get(ticket) != listed_names(resource, allocation.device_ids):
+            # the response may name files that are other devices' by now
+            del self.in_flight[ticket]
+            self._marks.are_calls_due = True
+            return
+        files = recorded_files(resource, allocation.device_ids, response)
         made = structs.replace(allocation, response=response.octets, edits=response.edits, files=files)
         if problem := self._book.no_room(made, uncommitted):
             self.failed(ticket, problem, now)

@@ -23,7 +23,7 @@ from nodedevice_agent.devicemanager.allocation.assignments import NOT_ASSIGNED, 
 from nodedevice_agent.devicemanager.allocation.book import AllocationBook
 from nodedevice_agent.devicemanager.allocation.parts import Parents, are_linked
 from nodedevice_agent.devicemanager.allocation.selection import Crowds, Selection, crowds, select
-from nodedevice_agent.devicemanager.allocation.stored_responses import recorded_files
+from nodedevice_agent.devicemanager.allocation.stored_responses import is_outdated, listed_names, recorded_files
 from nodedevice_agent.devicemanager.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.pods import ContainerKind, DeviceRequest, Pod
 from nodedevice_agent.devicemanager.records.allocations import Allocation, by_numa
@@ -78,6 +78,8 @@ class PodAllocation(msgspec.Struct):
     # the ticket of the call in flight, if any, and the devices it concerns
     ticket: int | None = None
     chosen: tuple[str, ...] = ()
+    # the names of their files at the call
+    called_with: frozenset[str] = frozenset()
     allocated: list[Allocation] = []
     # by container, once decided: the preferred NUMA nodes; None for any
     affinities: dict[str, frozenset[int] | None] = {}
@@ -264,10 +266,18 @@ class PodAllocation(msgspec.Struct):
         self.request = self.requests[self._met] if self._met < len(self.requests) else None
 
     def has_lost_device(self, request: DeviceRequest) -> bool:
-        """Whether a device that was chosen so far, allocated or for the current request, has become unusable."""
+        """Whether a device that was chosen so far, allocated or for the current request, has become unusable, or has other files
+        than at its call.
+        """
+        resources = self.book.resources
         chosen = [(done.resource_name, done.device_ids) for done in self.allocated]
         chosen.append((request.resource_name, self.chosen))
-        return not all(availability.are_usable(self.book.resources[name], device_ids) for name, device_ids in chosen)
+        if not all(availability.are_usable(resources[name], device_ids) for name, device_ids in chosen):
+            return True
+        if self.called_with != listed_names(resources[request.resource_name], self.chosen):
+            return True
+        built_in = (done for done in self.allocated if resources[done.resource_name].presence.is_built_in)
+        return any(is_outdated(done, resources[done.resource_name]) for done in built_in)
 
     def release(self) -> frozenset[str]:
         """Release every device that this transaction reserved. Returns their resource names."""

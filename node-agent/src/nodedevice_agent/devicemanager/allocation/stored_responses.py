@@ -26,6 +26,13 @@ def recorded_files(
     return tuple(sorted((name, number) for name, number in _files(resource, device_ids).items() if name in names))
 
 
+def listed_names(resource: Resource, device_ids: Iterable[str]) -> frozenset[str]:
+    """Paths and CDI names of these devices, as the plugin lists them now; none of another vendor's plugin. A response is for the
+    names at the time of its call.
+    """
+    return frozenset(_files(resource, device_ids)) if resource.presence.is_built_in else frozenset()
+
+
 def is_outdated(allocation: Allocation, resource: Resource) -> bool:
     """Whether its devices, which must all be listed, now have other files or CDI names."""
     if any((d := resource.reported(i)) is None or d.is_unconfirmed for i in allocation.device_ids):

@@ -26,10 +26,11 @@ from nodedevice_agent.devicemanager.records.allocations import Allocation
 from nodedevice_agent.devicemanager.resources import availability
 from nodedevice_agent.devicemanager.resources.resource import Resource
 
-# Devices that one event may read if it concerns many pods; each pod counts as some. The other pods follow at once, in separate
-# events: an event takes some ten milliseconds, and a node may have any number of pending pods.
+# Devices that one event may read if it concerns many pods; each pod counts as some, as does each set of NUMA nodes with devices if
+# pods are aligned. The other pods follow at once, in separate events: an event takes some ten milliseconds, and a node may have any
+# number of pending pods.
 _MOST_LOOKS = 65536
-_LOOKS_A_POD = 256
+_LOOKS_A_POD, _LOOKS_A_GROUP = 256, 32
 
 
 class Allocator(Struct, eq=False):
@@ -101,8 +102,12 @@ class Allocator(Struct, eq=False):
                 self._deadlines.set("turns", "", now)
                 continue
             names = {request.resource_name for request in pod.device_requests} & self._book.resources.keys()
-            looks += _LOOKS_A_POD + sum(len(self._book.resources[name].devices) for name in names)
+            looks += _LOOKS_A_POD + sum(map(self._looks, names))
             self._begin(pod, now)
+
+    def _looks(self, resource_name: str) -> int:
+        listed = self._book.resources[resource_name].listed
+        return len(listed.devices) + (_LOOKS_A_GROUP * len(listed.at_nodes) if self._topology.is_aligning else 0)
 
     def _may_get(self, pod: Pod, freed: Mapping[str, str], now: float) -> bool:
         """Whether the pod waits for one of these, and not for a backoff."""

@@ -17,10 +17,10 @@ from nodedevice_agent.devicemanager.allocation.pod_allocation import PodAllocati
 from nodedevice_agent.devicemanager.allocation.topology import Topology, TopologyScope, align
 from nodedevice_agent.devicemanager.pods import DeviceRequest
 
-# Rehearsals block the agent. For each request one reads all devices twice, and each set of NUMA nodes; in units of 0.3
-# microseconds, so that all of one pod are some forty milliseconds.
+# Rehearsals block the agent. For each request one reads all devices twice, each set of NUMA nodes, and each such set that has
+# devices of its own; in units of 0.3 microseconds, so that all of one pod are some forty milliseconds.
 _MOST_LOOKS = 131072
-_LOOKS_A_REQUEST, _LOOKS_A_DEVICE, _LOOKS_A_SET = 256, 2, 4
+_LOOKS_A_REQUEST, _LOOKS_A_DEVICE, _LOOKS_A_SET, _LOOKS_A_GROUP = 256, 2, 4, 32
 # Limit for a single container, which leaves no devices to others: above it, no rehearsal is made.
 _MOST_LOOKS_OF_ONE = 8192
 # alternatives at one choice
@@ -116,9 +116,10 @@ def _has_one_container(current: PodAllocation) -> bool:
 
 def _looks(topology: Topology, current: PodAllocation) -> int:
     """The cost of one rehearsal, in units of _MOST_LOOKS."""
-    devices = sum(len(current.book.resources[request.resource_name].devices) for request in current.requests)
+    lists = [current.book.resources[request.resource_name].listed for request in current.requests]
+    of_lists = sum(_LOOKS_A_DEVICE * len(listed.devices) + _LOOKS_A_GROUP * len(listed.at_nodes) for listed in lists)
     sets = _LOOKS_A_SET << len(topology.numa_nodes)
-    return _LOOKS_A_DEVICE * devices + len(current.requests) * (_LOOKS_A_REQUEST + sets)
+    return of_lists + len(lists) * (_LOOKS_A_REQUEST + sets)
 
 
 def _resources(topology: Topology, current: PodAllocation, request: DeviceRequest) -> frozenset[str]:

@@ -48,10 +48,14 @@ class Selection(Struct, frozen=True):
     def varied(
         self, devices: Mapping[str, Device], choose: Callable[[Sequence[tuple[int, ...]]], tuple[int, ...]], most: int
     ) -> "Selection":
-        """With devices of other NUMA nodes. choose: one of up to `most` splits of the count; the first is the current selection."""
-        alike = crowds(devices, self.pool)
-        numbers = choose(tuple(islice(_splits(self.missing, tuple(map(len, alike.values()))), most)))
-        first = [i for ids, number in zip(alike.values(), numbers, strict=True) for i in ids[:number]]
+        """With devices of other NUMA nodes. choose: one of up to `most` splits of the count; the first is the current selection.
+        After so many sets of nodes, the others count as one, as splits of these alone would not be among the first.
+        """
+        alike = list(crowds(devices, self.pool).values())
+        if len(alike) > most:
+            alike[most:] = [list(chain.from_iterable(alike[most:]))]
+        numbers = choose(tuple(islice(_splits(self.missing, tuple(map(len, alike))), most)))
+        first = [i for ids, number in zip(alike, numbers, strict=True) for i in ids[:number]]
         return structs.replace(self, pool=tuple(dict.fromkeys((*first, *self.pool))))
 
 
@@ -119,12 +123,26 @@ def _is_near(device: Device | None, affinity: frozenset[int]) -> bool:
     return device is not None and not affinity.isdisjoint(device.numa_nodes)
 
 
-def _splits(count: int, limits: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+def _splits(count: int, limits: Sequence[int]) -> Iterator[tuple[int, ...]]:
     """Every way to take `count` devices, of each group up to its limit; as many as possible of the first group first."""
-    if not limits:
-        yield ()
-        return
-    limit, *others = limits
-    for number in range(min(count, limit), max(count - sum(others), 0) - 1, -1):
-        for rest in _splits(count - number, tuple(others)):
-            yield number, *rest
+    numbers = _filled(count, limits)
+    while True:
+        yield tuple(numbers)
+        later, room = 0, 0
+        for index in reversed(range(len(limits))):
+            if numbers[index] and later < room:
+                break
+            later, room = later + numbers[index], room + limits[index]
+        else:
+            return
+        # the last group that can leave one device to later groups
+        numbers[index] -= 1
+        numbers[index + 1 :] = _filled(later + 1, limits[index + 1 :])
+
+
+def _filled(count: int, limits: Iterable[int]) -> list[int]:
+    numbers = []
+    for limit in limits:
+        numbers.append(min(count, limit))
+        count -= numbers[-1]
+    return numbers

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from enum import Enum
 from functools import lru_cache, reduce
 from itertools import combinations
-from operator import itemgetter
+from operator import add, itemgetter
 
 from msgspec import Struct
 
@@ -121,7 +121,7 @@ def _hints_at(
     hosting = known.intersection(node for nodes in listed_at for node in nodes)
     candidates = tuple(sorted(hosting or known))
     sets = _subsets(candidates)
-    listed_on, free_on, reusable_on = (_touching(at, candidates, sets) for at in (listed_at, free_at, reusable_at))
+    listed_on, free_on, reusable_on = (_touching(at, candidates) for at in (listed_at, free_at, reusable_at))
     enough = (mask.bit_count() for mask, number in zip(sets, listed_on, strict=True) if number >= count)
     smallest = min(enough, default=len(candidates))
     placed = reusable_at.total()
@@ -173,12 +173,18 @@ def _subsets(nodes: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(sum(1 << node for node in some) for size in sizes for some in combinations(nodes, size))
 
 
-def _touching(at: Mapping[tuple[int, ...], int], candidates: tuple[int, ...], sets: tuple[int, ...]) -> list[int]:
-    known = frozenset(candidates)
-    places: Counter[int] = Counter()
+def _touching(at: Mapping[tuple[int, ...], int], candidates: tuple[int, ...]) -> list[int]:
+    """The number of devices near each set of these nodes, in the order of _subsets(). Takes as long for many sets of nodes."""
+    bits = {node: 1 << index for index, node in enumerate(candidates)}
+    # by set of nodes, as bits: the devices at that set; then at each of its subsets, too, which adds one node after the other
+    within = [0] * (1 << len(candidates))
     for nodes, number in at.items():
-        places[_mask(nodes, known)] += number
-    return [sum(number for place, number in places.items() if mask & place) for mask in sets]
+        within[sum(bits[node] for node in bits.keys() & nodes)] += number
+    for bit in bits.values():
+        for start in range(bit, len(within), 2 * bit):
+            within[start : start + bit] = map(add, within[start : start + bit], within[start - bit : start])
+    # a device is near a set unless all its nodes are outside
+    return [within[-1] - within[~mask] for mask in _subsets(tuple(range(len(candidates))))]
 
 
 def _mask(nodes: Iterable[int], known: frozenset[int]) -> int:

@@ -90,6 +90,15 @@ def test_what_cannot_be_aligned_is_given_up_in_time(devices: int, nodes: tuple[i
     assert scenario.reasons() == {"p": "TopologyAffinity"}
 
 
+def test_each_device_may_be_near_to_other_nodes_than_all_others() -> None:
+    """A thousand such sets of nodes are not too many, and no pod fails for them."""
+    devices = [Device(f"d{index}", numa_nodes=(0, 1000 + index)) for index in range(1500)]
+    scenario = Scenario.with_plugin(devices, topology=Topology(TopologyPolicy.RESTRICTED, numa_nodes=TWO))
+    scenario.run(pod("p", app("a"), app("b")), pod("q", app("a"), app("b"), app("c")))
+    assert scenario.held() == {"p/a": ("d0",), "p/b": ("d1",)}
+    assert scenario.reasons() == {"q": "TopologyAffinity"}
+
+
 class TestAPodOfManyContainers:
     """Each is rehearsed, with whatever the ones before it leave: two hundred kept the agent from everybody else for seconds."""
 

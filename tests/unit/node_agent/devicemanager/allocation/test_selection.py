@@ -65,16 +65,15 @@ def test_other_ways_to_take_devices_are_those_of_other_nodes(way: int, expected:
 
     picked = select(devices, 2, (), sorted(devices), None)
     assert picked.varied(devices, choose, 64).completed() == expected
-    picked.varied(devices, choose, 3)
-    # how many of each node, at most so many ways
+    for most in (3, 1):
+        picked.varied(devices, choose, most)
+    # how many of each node, at most so many ways; nodes after so many count as one
     ways = ((2, 0, 0), (1, 1, 0), (1, 0, 1), (0, 2, 0), (0, 1, 1))
-    assert offered == [ways, ways[:3]]
+    assert offered == [ways, ways[:3], ((2, 0),)]
 
 
 NEAR = [0] * 8
 HALF = [0] * 4 + [1] * 4
-
-
 HUNDREDS = on(*[0] * 100, *[1] * 100)
 
 

@@ -27,6 +27,8 @@ from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint, Checkp
 from nodedevice_agent.devicemanager.resources.devices import MAX_NUMA_NODE
 
 _OFFSET, _PRIME, _MASK = 0x811C9DC5, 0x01000193, 0xFFFFFFFF
+# Half of a file, in which pods' allocations have room, too. A restart uses only the names of resources.
+_MAX_REGISTERED_BYTES = 32 * 1024 * 1024
 # of a name in an error
 _SHOWN = 40
 # each octet as Go prints it; and octets of a response that are printed at once, as no other thread runs meanwhile
@@ -78,7 +80,9 @@ class _Written(Struct, frozen=True):
 
 
 class Encoder:
-    """encode() for repeated use: the text before the first changed entry is not made or hashed again. New pods come last."""
+    """encode() for repeated use: the text before the first changed entry is not made or hashed again. New pods come last. If
+    device lists would take more than half of a file, only the names of their resources are written.
+    """
 
     def __init__(self) -> None:
         self._written: list[_Written] = []
@@ -93,6 +97,10 @@ class Encoder:
             self._registered = checkpoint.registered
             originals = {name: fields.original_ids(ids) for name, ids in sorted(self._registered.items())}
             self._closing = _Closing(originals, is_nil=is_nil)
+            # JSON has at most six octets for each one
+            is_long = 6 * self._closing.octets > _MAX_REGISTERED_BYTES
+            if is_long and len(fields.to_json(originals).encode()) > _MAX_REGISTERED_BYTES:
+                self._closing = _Closing(dict.fromkeys(originals, ()), is_nil=is_nil)
         value = self._closing.after(value)
         beside = _Beside(
             value,
@@ -230,7 +238,8 @@ class _Closing:
 
     def __init__(self, registered: Mapping[str, tuple[str, ...]] | None, *, is_nil: bool) -> None:
         self.registered, self.is_nil = registered, is_nil
-        self._factor = pow(_PRIME, len(self._text().encode()), _MASK + 1)
+        self.octets = len(self._text().encode())
+        self._factor = pow(_PRIME, self.octets, _MASK + 1)
         self._hashes: dict[int, int] = {}
 
     def _text(self) -> str:

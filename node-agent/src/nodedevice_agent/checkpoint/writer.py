@@ -22,7 +22,7 @@ from msgspec import structs
 from nodedevice_common import threads
 
 from nodedevice_agent import metrics
-from nodedevice_agent.checkpoint.files import FILE_NAME, journal_path
+from nodedevice_agent.checkpoint.files import FILE_NAME, journal_path, replace
 from nodedevice_agent.checkpoint.format import Encoder
 from nodedevice_agent.checkpoint.journal import encode_change
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint, JournalMark
@@ -221,8 +221,12 @@ class CheckpointStore:
         file cannot be written, the journal continues while it has room.
         """
         mark, line = self._next_mark(), None
-        if self._saved is not None:
-            line = encode_change(self._saved, checkpoint, mark)
+        before = self._saved
+        if before is not None and _listed_octets(before, checkpoint) > JOURNAL_BYTES:
+            # no line has room for the change, and this one may have as many megabytes as the file
+            before = None
+        if before is not None:
+            line = encode_change(before, checkpoint, mark)
             if line is None and (self.is_whole or not whole):
                 return
             if line is not None and not whole and self._append(line, mark):
@@ -231,7 +235,7 @@ class CheckpointStore:
         try:
             self._replace(checkpoint)
         except filesystem.NotReplaced as exc:
-            if self._saved is None or not (line is None or self._append(line, mark)):
+            if before is None or not (line is None or self._append(line, mark)):
                 raise
             self._saved, self.is_whole = checkpoint, False
             self.has_lines = self.has_lines or line is not None
@@ -249,7 +253,7 @@ class CheckpointStore:
         try:
             with metrics.CHECKPOINT_SECONDS.time():
                 text = self._encoder.encode(structs.replace(checkpoint, journal=self._mark))
-                filesystem.replace_durably(self._path, text)
+                replace(self._path, text)
         except filesystem.NotReplaced:
             self._saved, self._mark = before
             raise
@@ -310,6 +314,13 @@ class CheckpointStore:
         if journal is not None:
             journal.close()
         return journal is not None
+
+
+def _listed_octets(before: Checkpoint, after: Checkpoint) -> int:
+    """The size of changed device lists in a journal's line, without escapes."""
+    found = ((before.registered.get(name), ids) for name, ids in after.registered.items())
+    # each ID with two quotation marks and a comma
+    return sum(sum(map(len, ids)) + 3 * len(ids) for earlier, ids in found if earlier is not ids and earlier != ids)
 
 
 class Journal:

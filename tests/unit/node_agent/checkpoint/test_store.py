@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from nodedevice_agent.checkpoint import files as checkpoint_file
+from nodedevice_agent.checkpoint import format as checkpoint_format
 from nodedevice_agent.checkpoint import writer as checkpoint_writer
 from nodedevice_agent.checkpoint.files import FILE_NAME
 from nodedevice_agent.checkpoint.format import decode
@@ -247,6 +249,18 @@ class TestTrouble:
         monkeypatch.undo()
         store.save(state(3))
         assert store.alone() == 3
+
+    def test_no_file_is_written_that_could_not_be_read(self, store: OpenStore, monkeypatch: pytest.MonkeyPatch) -> None:
+        store.save(state(0))
+        monkeypatch.setattr(checkpoint_file, "MAX_BYTES", 300_000)
+        held = Allocation("uid-0", "main", GPU, {-1: ("d0",)}, bytes(300_000))
+        with pytest.raises(OSError, match="bigger than 300000 bytes"):
+            store.save(Checkpoint((held,)))
+        assert store.read() == 0
+        # device lists are not needed
+        monkeypatch.setattr(checkpoint_format, "_MAX_REGISTERED_BYTES", 200_000)
+        store.save(replace(state(0), registered={GPU: tuple(f"{n:<<120}" for n in range(2500))}))
+        assert read(store.folder) == replace(state(0), registered={GPU: ()}, journal=read(store.folder).journal)
 
     def test_something_else_in_the_journals_place(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         (tmp_path / JOURNAL).mkdir()

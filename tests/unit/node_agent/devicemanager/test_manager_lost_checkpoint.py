@@ -43,14 +43,11 @@ def called_again(since: int = 0, **options: Any) -> tuple[Scenario, CallAllocate
 
 class TestLostCheckpoint:
     @pytest.mark.kubelet("weak spot 6")
-    def test_nothing_is_allocated_or_published_before_the_recovery(self) -> None:
-        scenario = lost(GPU)
-        assert calls(scenario.see(pod("q", gpu=1))) == []
-        assert is_settling(scenario.manager, GPU)
-
     def test_pods_keep_their_devices_and_pending_pods_get_others(self) -> None:
         scenario = lost(GPU)
-        scenario.see(pod("p", gpu=1), pod("q", gpu=1))
+        assert calls(scenario.see(pod("p", gpu=1), pod("q", gpu=1))) == []
+        # nothing is published
+        assert is_settling(scenario.manager, GPU)
         effects = scenario.happens("recovered", knows(held_by("p", "d1", response=None)))
         assert effects[0] == SaveCheckpoint(durable=True)
         assert published(effects) == {GPU}
@@ -78,6 +75,8 @@ class TestLostCheckpoint:
         assert calls(scenario.lists(["d0"])) == []
         (call,) = calls(scenario.lists(["d0", "d1"]))
         assert (call.device_ids, call.pod_uid, call.container) == (("d0", "d1"), "p", "main")
+        (again,) = calls(scenario.restarted().plugin(2))
+        assert again.device_ids == ("d0", "d1")
         assert calls(scenario.lists(["d0", "d1", "d2"])) == []
 
     def test_a_failed_call_is_retried_with_backoff(self) -> None:
@@ -145,9 +144,3 @@ class TestLostCheckpoint:
         assert published(scenario.passes(SETTLE_SECONDS)) == {NIC}
         assert scenario.snapshot(NIC).state is EndpointState.STOPPED
         assert set(scenario.manager.checkpoint().registered) == {GPU, NIC}
-
-    def test_allocations_without_a_response_survive_the_next_restart(self) -> None:
-        again = called_again()[0].restarted()
-        assert again.held() == {"p/main": ("d0",)}
-        (call,) = calls(again.plugin(2))
-        assert call.device_ids == ("d0",)

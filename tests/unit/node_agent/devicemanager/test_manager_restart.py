@@ -23,10 +23,6 @@ def restarted_with_one_pod(**options: Any) -> Scenario:
     return Scenario.with_plugin(3).run(pod("p", gpu=1)).restarted(**options)
 
 
-def since(scenario: Scenario) -> dict[str, int]:
-    return {a.pod_uid: a.since for a in scenario.manager.book}
-
-
 class TestFromCheckpoint:
     @pytest.mark.kubelet("behaviour 64", "behaviour 71", "scenario 87", "weak spot 19")
     def test_what_pods_hold_is_restored_and_the_published_status_stays_until_the_plugin_lists(self) -> None:
@@ -91,20 +87,14 @@ class TestFromCheckpoint:
         scenario.happens("releasing.containers_ended", "p")
         assert scenario.held() == {}
 
-    def test_since_when_stays_with_a_static_pods_other_uid(self) -> None:
-        scenario = Scenario(Checkpoint((replace(held_by("p", "d0"), since=NOON),)), waits_for_runtime=True)
-        scenario.happens("pod_events.synced", [pod("p", gpu=1, config_hash=HASH)])
-        scenario.happens("pod_events.static_pods_listed", [STATIC_POD])
-        assert since(scenario) == {HASH: NOON}
-
     @pytest.mark.parametrize("is_shown_first", [False, True])
     def test_a_static_pod_that_was_stored_under_its_mirror_pods_uid(self, is_shown_first: bool) -> None:
-        scenario = restarted_with_one_pod(waits_for_runtime=True)
+        scenario = Scenario(Checkpoint((replace(held_by("p", "d0"), since=NOON),)), waits_for_runtime=True)
         synced, shown = ("synced", [pod("p", gpu=1, config_hash=HASH)]), ("static_pods_listed", [STATIC_POD])
         for event, found in (shown, synced) if is_shown_first else (synced, shown):
             scenario.happens(f"pod_events.{event}", found)
             assert scenario.snapshot().releasing == 0
-        assert scenario.held() == {f"{HASH}/main": ("d0",)}
+        assert [(a.pod_uid, a.since) for a in scenario.manager.book] == [(HASH, NOON)]
         # the kubelet makes the mirror pod again when somebody deletes it
         scenario.happens("pod_events.synced", [replace(pod("p2", gpu=1, config_hash=HASH), name="p")])
         assert scenario.held() == {f"{HASH}/main": ("d0",)}

@@ -59,9 +59,6 @@ class TestWhen:
         assert (call.resource_name, call.endpoint, call.container, call.device_ids) == (GPU, 1, "main", ("d0", "d1"))
         assert SaveCheckpoint(durable=True, pod_uid="p") in effects
 
-    def test_not_for_a_plugin_that_does_not_require_it(self) -> None:
-        assert allocated(asking(), pod("p", nic=2)) == []
-
     @pytest.mark.kubelet("behaviour 58", "scenario 32")
     def test_not_for_a_container_without_devices(self) -> None:
         scenario = asking()
@@ -121,15 +118,7 @@ class TestFailure:
         (again,) = pre_starts(scenario.lists(["d0"], endpoint=3))
         assert (again.endpoint, again.device_ids) == (3, ("d0",))
 
-    def test_ends_when_the_plugin_no_longer_requires_the_call(self) -> None:
-        scenario, call = called()
-        fails(scenario, call)
-        scenario.disconnect()
-        scenario.plugin(["d0"], endpoint=3)
-        assert pre_starts(scenario.passes(1)) == []
-        assert (scenario.reasons(), scenario.manager.checkpoint().pre_starts) == ({}, ())
-
-    def test_that_ends_so_is_followed_by_the_pods_next_call(self) -> None:
+    def test_ends_when_the_plugin_no_longer_requires_the_call_and_the_pods_next_call_follows(self) -> None:
         scenario = asking(1)
         scenario.plugin(["n0"], NIC, 3, ASKING)
         (call,) = allocated(scenario, pod("p", gpu=1, nic=1))
@@ -138,6 +127,7 @@ class TestFailure:
         scenario.plugin(["d0"], endpoint=4)
         (call,) = pre_starts(scenario.passes(1))
         assert call.resource_name == NIC
+        assert (scenario.reasons(), scenario.manager.checkpoint().pre_starts) == ({}, (("p", "main", NIC),))
 
     @pytest.mark.parametrize("has_failed", [True, False])
     def test_ends_with_the_pod(self, has_failed: bool) -> None:

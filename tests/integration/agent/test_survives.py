@@ -3,14 +3,12 @@ twice, and no unchanged status is written.
 """
 
 import asyncio
-import contextlib
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.cluster.errors import CommandError
 from tests.fakes.plugin_process import plugin_process
 from tests.integration.agent_process import GPU, AgentNode, condition, holdings
 from tests.integration.product_process import Json
@@ -18,27 +16,8 @@ from tests.integration.product_process import Json
 CHECKPOINT = "checkpoint.json"
 
 
-@contextlib.asynccontextmanager
-async def without_api_server(node: AgentNode) -> AsyncIterator[None]:
-    await asyncio.to_thread(node.control_plane.stop_apiserver)
-    try:
-        yield
-    finally:
-        await asyncio.to_thread(node.control_plane.start_apiserver)
-
-
 def changes(node: AgentNode) -> list[str]:
     return [write for write in node.writes() if "nodedevices" in write]
-
-
-def is_consistent(seen: Json) -> bool:
-    """No device in two pods' hands."""
-    holders: dict[str, str] = {}
-    for entry in seen.get("allocations", ()):
-        for device_id in entry["deviceIDs"]:
-            if holders.setdefault(device_id, entry["podUID"]) != entry["podUID"]:
-                return False
-    return True
 
 
 async def settled(node: AgentNode) -> None:
@@ -85,21 +64,6 @@ async def test_pods_that_finish_while_the_agent_is_down_are_released(node: Agent
         assert holdings(seen)["stays/c0"] == holdings(before)["stays/c0"]
 
 
-async def test_after_a_restart_the_last_numbers_stay_until_the_endpoint_is_stopped(node: AgentNode) -> None:
-    plugin = await node.plugin(2)
-    await node.pod("one")
-    before = await node.until_numbers(total=2, allocated=1, available=1)
-    version = node.version()
-    node.agent.kill()
-    await plugin.stop()
-    node.agent.start()
-    await node.agent.until_ready()
-    assert (node.status(), node.version()) == (before, version)
-    seen = await node.until(lambda seen: seen["endpoint"]["state"] != "Running")
-    assert (seen["endpoint"]["state"], seen["allocated"], seen["available"]) == ("Stopped", 1, 0)
-    assert holdings(seen) == holdings(before)
-
-
 def truncated(content: bytes) -> bytes:
     return content[: len(content) // 2]
 
@@ -130,7 +94,7 @@ async def test_a_broken_checkpoint_is_rebuilt_from_the_api(node: AgentNode, dama
     await plugin.join(node.plugin_dir)
     seen = await node.until(lambda seen: set(holdings(seen)) == {"one/c0", "three/c0"})
     assert holdings(seen)["one/c0"] == holdings(before)["one/c0"]
-    assert is_consistent(seen)
+    assert len({device for devices in holdings(seen).values() for device in devices}) == 3
     assert condition(seen, "Registered")["reason"] == "CheckpointUnreadable"
     assert Path(line["path"]).name in condition(seen, "Registered")["message"]
     # the answer for the pod that kept its device was lost as well, and is asked for again
@@ -141,34 +105,19 @@ async def test_a_broken_checkpoint_is_rebuilt_from_the_api(node: AgentNode, dama
     assert holdings(node.status()) == holdings(seen)
 
 
-async def test_an_outage_of_the_api_server_is_caught_up_with(node: AgentNode) -> None:
-    plugin = await node.plugin(3)
-    await node.pod("one")
-    before = await node.until_numbers(total=3, allocated=1, available=2)
-    async with without_api_server(node):
-        with pytest.raises(CommandError, match="refused"):
-            await asyncio.to_thread(node.control_plane.kubectl, "get", "nodedevices")
-        await plugin.update({name: device for name, device in plugin.devices.items() if name != "d2"})
-        await plugin.set_health("d1", healthy=False)
-        await node.agent.until_logged("API server unreachable; retrying")
-    seen = await node.until_numbers(total=2, allocated=1, available=0)
-    assert holdings(seen) == holdings(before)
-    await node.delete_pod("one")
-    await plugin.set_health("d1", healthy=True)
-    await node.until_numbers(total=2, allocated=0, available=2)
-    await node.agent.until_ready()
-
-
 async def test_a_start_while_the_api_server_is_unreachable(node: AgentNode) -> None:
     plugin = await node.plugin(2)
     await node.pod("one")
     before = await node.until_numbers(total=2, allocated=1, available=1)
     await node.agent.stop()
-    async with without_api_server(node):
+    await asyncio.to_thread(node.control_plane.stop_apiserver)
+    try:
         node.agent.start()
         await node.agent.until_logged("API server unreachable; retrying")
         await plugin.wait_for_streams(1)
         assert (await node.agent.get("/readyz"))[0] == 503
         assert (await node.agent.get("/healthz"))[0] == 200
+    finally:
+        await asyncio.to_thread(node.control_plane.start_apiserver)
     await node.agent.until_ready()
     assert node.status() == before

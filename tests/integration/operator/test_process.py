@@ -13,7 +13,7 @@ import pytest
 from tests.cluster.chart import SYSTEM_NAMESPACE
 from tests.cluster.control_plane.control_plane import ControlPlane
 from tests.cluster.waiting import wait_until
-from tests.integration.operator_process import OperatorProcess, PlayedNode
+from tests.integration.operator_process import OperatorProcess
 
 
 @pytest.fixture
@@ -40,20 +40,6 @@ def test_an_api_server_that_is_not_there(operator: OperatorProcess) -> None:
     assert operator.get("/readyz")[0] == 503
     assert operator.logged("error") == ["API server is unreachable; retrying"]
     assert operator.stop() == 0
-
-
-def test_an_api_server_that_goes_away_and_comes_back(installed: ControlPlane, operator: OperatorProcess) -> None:
-    with PlayedNode(installed) as node:
-        operator.start()
-        node.make()
-        node.advertise(2)
-        installed.stop_apiserver()
-        wait_until(lambda: operator.get("/readyz")[0] == 503, "/readyz reports it")
-        installed.start_apiserver()
-        node.publish(healthy=1, broken=1)
-        node.wait_shown(1, timeout_seconds=60)
-        wait_until(lambda: operator.get("/readyz")[0] == 200, "it is ready again")
-        assert operator.stop() == 0
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.01, 0.02, 0.04, 0.06, 0.1])

@@ -8,23 +8,6 @@ from tests.integration.agent_process import AGENT_USER, until
 from tests.integration.configured_node import SERIAL, SIMULATED, ConfiguredNode, simulated
 
 
-async def test_plugins_come_change_and_go_with_their_configuration(configured: ConfiguredNode) -> None:
-    node = configured.node
-    configured.start_agent()
-    await configured.configure("a", simulated(2))
-    await node.until_numbers(total=2, allocated=0, available=2, resource_name=SIMULATED)
-    await configured.until_reported({"a": {"generation": 1}})
-    await configured.configure("a", simulated(3))
-    await node.until_numbers(total=3, allocated=0, available=3, resource_name=SIMULATED)
-    await configured.until_reported({"a": {"generation": 2}})
-    assert not node.agent.lines("device plugin disconnected"), "for a moment there was no device"
-    await configured.remove("a")
-    # an operator deletes it then
-    await until(lambda: not node.status(SIMULATED).get("available"), lambda: str(node.status(SIMULATED)))
-    await configured.until_reported({})
-    assert node.agent.is_running
-
-
 async def test_configurations_cost_two_watches(configured: ConfiguredNode) -> None:
     """Of all configurations, and of the own Node by its name; besides those of pods, of each NodeDevice, and of DRA's slices.
 

@@ -74,18 +74,6 @@ async def test_an_edited_status_is_restored(node: AgentNode, edit: dict[str, obj
     assert line["nodedevice"] == node_device_name(node.name, GPU)
 
 
-async def test_a_deleted_object_is_created_again(node: AgentNode) -> None:
-    await node.plugin(2)
-    await node.pod("one")
-    before = await node.until_numbers(total=2, allocated=1, available=1)
-    uid = node.object()["metadata"]["uid"]
-    name = node_device_name(node.name, GPU)
-    await asyncio.to_thread(node.control_plane.kubectl, "delete", "nodedevice", name, "--wait=false")
-    after = await node.until(lambda _: node.object()["metadata"]["uid"] != uid)
-    after = await node.until_numbers(total=2, allocated=1, available=1)
-    assert holdings(after) == holdings(before)
-
-
 async def test_the_deletion_of_an_object_sticks_once_its_plugin_is_gone(agent_node: AgentNode) -> None:
     agent_node.constants["nodedevice_agent.devicemanager.resources.presence.STOP_GRACE_PERIOD_SECONDS"] = 0.5
     agent_node.start_agent()

@@ -28,7 +28,7 @@ from tests.cluster.waiting import pauses
 from tests.fakes.dra import pod_claims
 from tests.fakes.plugin import FakeDevice, FakePlugin
 from tests.integration.deadlines import DEADLINES, environment
-from tests.integration.product_process import PATIENCE_SECONDS, Json, ProductProcess
+from tests.integration.product_process import PATIENCE_SECONDS, PROGRAMS, Json, ProductProcess
 
 GPU = "example.com/gpu"
 _WRITES = ("create", "update", "patch", "delete")
@@ -46,9 +46,10 @@ class AgentProcess(ProductProcess):
         *switches: str,
         constants: Mapping[str, float] = DEADLINES,
         turns: Path | None = None,
+        programs: Path = PROGRAMS,
     ) -> None:
         variables = environment(constants, turns)
-        super().__init__("nodedevice-agent", folder, name, flags, switches, environment=variables)
+        super().__init__("nodedevice-agent", folder, name, flags, switches, environment=variables, programs=programs)
 
     async def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         """Send the signal; returns the exit status."""
@@ -92,7 +93,7 @@ class AgentNode:
         self.namespace, self.name, self.folder = namespace, name, folder
         self.plugin_dir, self.state_dir = folder / "p", folder / "s"
         # of the agents that are started from now on
-        self.constants = dict(DEADLINES)
+        self.constants, self.programs = dict(DEADLINES), PROGRAMS
         self._agents: list[AgentProcess] = []
         self._plugins: list[FakePlugin] = []
         self.agent: AgentProcess
@@ -119,7 +120,7 @@ class AgentNode:
             usual["--kubeconfig"] = str(self.kubeconfig())
         given = {flag: value for flag, value in usual.items() if value}
         name = f"agent-{len(self._agents)}"
-        self.agent = AgentProcess(self.folder, name, given, *switches, constants=self.constants)
+        self.agent = AgentProcess(self.folder, name, given, *switches, constants=self.constants, programs=self.programs)
         self._agents.append(self.agent)
         self.agent.start()
         return self.agent

@@ -28,7 +28,7 @@ from tests.cluster.control_plane.control_plane import ControlPlane
 from tests.cluster.processes.loopback import fetch
 from tests.cluster.waiting import wait_until
 from tests.integration.crds.custom_resources import apply_status, device
-from tests.integration.product_process import ProductProcess
+from tests.integration.product_process import PROGRAMS, ProductProcess
 
 GPU = "example.com/gpu"
 NIC = "example.com/nic"
@@ -41,13 +41,13 @@ _LEASE_SECONDS = 3600
 class OperatorProcess(ProductProcess):
     """nodedevice-operator with its own account's token."""
 
-    def __init__(self, control_plane: ControlPlane, folder: Path, *options: str) -> None:
+    def __init__(self, control_plane: ControlPlane, folder: Path, *options: str, programs: Path = PROGRAMS) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._kubeconfig = control_plane.service_account_kubeconfig(
             SYSTEM_NAMESPACE, "nodedevice-operator", folder / "kubeconfig"
         )
         flags = {"--kubeconfig": str(self._kubeconfig), "--http-address": "127.0.0.1:0"}
-        super().__init__("nodedevice-operator", folder, "operator", flags, options)
+        super().__init__("nodedevice-operator", folder, "operator", flags, options, programs=programs)
         # HOST:PORT where it answers over HTTP
         self.address = ""
 

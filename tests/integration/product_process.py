@@ -13,6 +13,8 @@ from typing import Any
 Json = dict[str, Any]
 # Far above anything seen, so that it ends a test that hangs and decides nothing else.
 PATIENCE_SECONDS = 60.0
+# folder of this tree's programs
+PROGRAMS = Path(sys.executable).parent
 _SERVING = re.compile(r'"event": "serving(?: http)?".*"address": "([^"]+)"')
 
 
@@ -28,11 +30,12 @@ class ProductProcess:
         switches: tuple[str, ...] = (),
         command: str = "run",
         environment: Mapping[str, str] | None = None,
+        programs: Path = PROGRAMS,
     ) -> None:
-        """environment: beside the test's own."""
+        """environment: beside the test's own. programs: folder of the program."""
         self._folder, self._name = folder, name
         self._environment = {**os.environ, **(environment or {})}
-        self._command = [str(Path(sys.executable).with_name(program)), command, "--log-format", "json"]
+        self._command = [str(programs / program), command, "--log-format", "json"]
         self._command += [part for flag in flags.items() for part in flag]
         self._command += switches
         self._starts = 0

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from datetime import UTC, datetime
-from pathlib import Path
 
 from tests.integration.agent_process import AGENT_USER, until
 from tests.integration.configured_node import SERIAL, SIMULATED, ConfiguredNode, simulated
@@ -47,21 +46,3 @@ async def test_a_path_that_is_not_allowed_is_refused_and_the_rest_runs_on(config
     )
     await configured.until_total(SIMULATED, 2)
     assert (await configured.node.agent.until_logged("configuration refused"))["generation"] == 1
-
-
-async def test_a_node_that_starts_without_an_api_server_has_its_plugins(
-    configured: ConfiguredNode, tmp_path: Path
-) -> None:
-    node = configured.node
-    configured.start_agent()
-    await configured.configure("a", simulated(2))
-    await configured.until_total(SIMULATED, 2)
-    node.agent.kill()
-    nowhere = node.kubeconfig_by("https://127.0.0.1:9")
-    configured.start_agent(**{"--kubeconfig": nowhere})
-    assert (await node.agent.until_logged("plugin registered"))["resource_name"] == SIMULATED
-    # and what changed meanwhile is applied by the next one
-    node.agent.kill()
-    await configured.configure("a", simulated(4))
-    configured.start_agent()
-    await configured.until_total(SIMULATED, 4)

@@ -67,7 +67,7 @@ class NriBackend(Delivery, RuntimeHandler):
         host: PluginHost,
         reader: KubeletReader,
         on_change: Callable[[], None],
-        delivery: values.Delivery | None = None,
+        injector: values.Injector | None = None,
     ) -> None:
         self.events = ContainerEvents(host.manager)
         self._manager = host.manager
@@ -82,7 +82,7 @@ class NriBackend(Delivery, RuntimeHandler):
         self._injection = Injection(
             host.manager, self._hooked.hooks, self._kubelet, lambda: self._kubelet.problem, self._kubelet_pods.has_made
         )
-        self._injector = delivery or values.Injector()
+        self._injector = injector or values.Injector()
         self._status = ConnectionStatus(host.now(), settings.runtime_grace_seconds)
         self._plugin = NriPlugin(self, Path(settings.nri_socket), settings.nri_index)
         self._numbers = DeviceNumbers(host.manager, on_change)

@@ -23,7 +23,7 @@ from nodedevice_agent.devicemanager.resources import availability
 from nodedevice_agent.devicemanager.resources.connections import PluginOptions
 from nodedevice_agent.devicemanager.resources.devices import Device, accept
 from nodedevice_agent.devicemanager.resources.presence import EndpointState
-from nodedevice_agent.devicemanager.snapshot import is_settling, snapshot
+from nodedevice_agent.devicemanager.snapshot import Snapshot, is_settling, snapshot
 
 from tests.examples import examples
 from tests.unit.node_agent.devicemanager.scenario import happen, response, status_of, with_edits
@@ -85,7 +85,7 @@ class ManagerMachine(RuleBasedStateMachine):
 
     def plugins_register(self, count: int) -> None:
         for name in NAMES[:count]:
-            self.a_plugin_registers(name, PluginOptions(), ALL, True)
+            self.a_plugin_registers(name, PluginOptions(pre_start_required=name == NAMES[0]), ALL, True)
 
     def happens(self, event: str, *args: Any) -> None:
         before = {allocation.key for allocation in self.manager.book}
@@ -99,6 +99,7 @@ class ManagerMachine(RuleBasedStateMachine):
         self.carry_out(effects)
         if event in ("pod_events.seen", "pod_events.gone", "pod_events.synced") and self.manager.book.releasing:
             # a release is published a moment later
+            self.the_next_tick_is_at_the_earliest_time_of_all()
             self.now += RELEASING_SETTLE_SECONDS
             self.happens("tick")
 
@@ -109,8 +110,11 @@ class ManagerMachine(RuleBasedStateMachine):
             elif isinstance(effect, Publish) and self.published is not None:
                 self.published[effect.resource_name] = self.status(effect.resource_name)
 
+    def seen(self, name: str) -> Snapshot:
+        return snapshot(self.manager, name)
+
     def status(self, name: str) -> dict[str, Any]:
-        return status_of(snapshot(self.manager, name), {}, "2026-01-05T00:00:00Z")
+        return status_of(self.seen(name), {}, "2026-01-05T00:00:00Z")
 
     def only_usable_devices_are_allocated(self, before: set[tuple[str, str, str]]) -> None:
         for allocation in self.manager.book:

@@ -96,10 +96,6 @@ class Injector(Struct):
     takes_cdi: bool = True
 
 
-# former name, in a signature of runtime/backend.py
-Delivery = Injector
-
-
 class NodeLabels:
     """The labels of the Node, as far as the device manager of this process knows them. Use in one thread."""
 

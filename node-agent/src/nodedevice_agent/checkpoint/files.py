@@ -109,17 +109,11 @@ def restore(state_dir: Path) -> tuple[Checkpoint | None, str]:
         if os.path.exists(journal_path(path)):
             # the first write reports a disk that cannot be written; until then the journal has the missing changes
             with suppress(OSError):
-                replace(path, encode(checkpoint))
+                text = encode(checkpoint)
+                filesystem.check_size(path, text, MAX_BYTES)
+                filesystem.replace_durably(path, text)
                 journal_path(path).unlink()
     return checkpoint, ""
-
-
-def replace(path: Path, text: str) -> None:
-    """Replace the checkpoint durably, never by one that read() would refuse. Raises as filesystem.replace_durably() does."""
-    if len(text) > MAX_BYTES or (not text.isascii() and len(text.encode()) > MAX_BYTES):
-        limit = f"it would be bigger than {MAX_BYTES} bytes, which is the limit: delete pods that hold many devices"
-        raise filesystem.NotReplaced(errno.EFBIG, limit, str(path))
-    filesystem.replace_durably(path, text)
 
 
 def read(state_dir: Path) -> Checkpoint | None:

@@ -22,7 +22,7 @@ from msgspec import structs
 from nodedevice_common import threads
 
 from nodedevice_agent import metrics
-from nodedevice_agent.checkpoint.files import FILE_NAME, journal_path, replace
+from nodedevice_agent.checkpoint.files import FILE_NAME, MAX_BYTES, journal_path
 from nodedevice_agent.checkpoint.format import Encoder
 from nodedevice_agent.checkpoint.journal import encode_change
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint, JournalMark
@@ -253,7 +253,9 @@ class CheckpointStore:
         try:
             with metrics.CHECKPOINT_SECONDS.time():
                 text = self._encoder.encode(structs.replace(checkpoint, journal=self._mark))
-                replace(self._path, text)
+                # the next start would refuse it
+                filesystem.check_size(self._path, text, MAX_BYTES)
+                filesystem.replace_durably(self._path, text)
         except filesystem.NotReplaced:
             self._saved, self._mark = before
             raise

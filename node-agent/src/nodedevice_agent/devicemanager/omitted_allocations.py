@@ -10,9 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from nodedevice_agent.devicemanager.allocation.book import AllocationBook
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.resources.resource import Resource
-
-# instead of UIDs, until the pods of the node are known
-PODS_NOT_SYNCED = frozenset({""})
+from nodedevice_agent.devicemanager.resources.use import PODS_NOT_SYNCED
 
 
 def found(resources: Mapping[str, Resource], pods: Collection[Pod], book: AllocationBook) -> dict[str, frozenset[str]]:

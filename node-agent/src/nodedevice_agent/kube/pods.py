@@ -9,11 +9,11 @@ from nodedevice_api.names import DELIVERIES
 from nodedevice_api.nodedevice import NodeDeviceSpec, NodeDeviceStatus
 from nodedevice_api.parts import parent_and_number
 
-from nodedevice_agent.devicemanager.omitted_allocations import PODS_NOT_SYNCED
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.records.allocations import Allocation, by_numa, each_device_once
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
 from nodedevice_agent.devicemanager.records.cordons import Cordons
+from nodedevice_agent.devicemanager.resources.use import PODS_NOT_SYNCED
 from nodedevice_agent.deviceplugin.host import PluginHost
 from nodedevice_agent.health import AgentHealth
 from nodedevice_agent.kube.client import KubeClient

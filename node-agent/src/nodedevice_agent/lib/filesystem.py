@@ -210,6 +210,14 @@ class NotReplaced(OSError):
     """The new text could not be written; the file is unchanged, also after a power cut."""
 
 
+def check_size(path: Path, text: str, most: int) -> None:
+    """Raises NotReplaced if the text has more octets than a reader accepts."""
+    if len(text) > most or (not text.isascii() and len(text.encode()) > most):
+        raise NotReplaced(
+            errno.EFBIG, f"it would be bigger than {most} bytes: delete pods that hold many devices", str(path)
+        )
+
+
 def replace_durably(path: Path, text: str) -> None:
     """Replace the file durably: a reader finds the old text or the new one.
 

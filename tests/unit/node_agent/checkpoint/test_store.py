@@ -248,7 +248,7 @@ class TestTrouble:
         store.save(state(0))
         # its line is bigger than any journal
         big = Allocation("uid-0", "main", GPU, {-1: ("d0",)}, bytes(checkpoint_writer.JOURNAL_BYTES))
-        monkeypatch.setattr(checkpoint_file, "MAX_BYTES", 300_000)
+        monkeypatch.setattr(checkpoint_writer, "MAX_BYTES", 300_000)
         with pytest.raises(OSError, match="bigger than 300000 bytes"):
             store.save(Checkpoint((big,)))
         assert store.read() == 0

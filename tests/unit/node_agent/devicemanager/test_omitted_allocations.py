@@ -2,9 +2,9 @@
 
 import pytest
 from nodedevice_agent.devicemanager.effects import SaveCheckpoint
-from nodedevice_agent.devicemanager.omitted_allocations import PODS_NOT_SYNCED
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.records.checkpoint import Checkpoint
+from nodedevice_agent.devicemanager.resources.use import PODS_NOT_SYNCED
 from nodedevice_api.names import CONTAINER_DEVICES_ANNOTATION
 
 from tests.unit.node_agent.devicemanager.runtime_scenario import RuntimeScenario, container

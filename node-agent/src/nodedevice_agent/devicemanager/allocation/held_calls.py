@@ -24,10 +24,10 @@ from nodedevice_agent.devicemanager.allocation.stored_responses import is_outdat
 from nodedevice_agent.devicemanager.container_edits import AllocateResponse
 from nodedevice_agent.devicemanager.effects import CallAllocate, CallPreStart
 from nodedevice_agent.devicemanager.marks import Marks
-from nodedevice_agent.devicemanager.omitted_allocations import PODS_NOT_SYNCED
 from nodedevice_agent.devicemanager.pods import Pod
 from nodedevice_agent.devicemanager.records.allocations import Allocation, AllocationKey
 from nodedevice_agent.devicemanager.resources.resource import Resource
+from nodedevice_agent.devicemanager.resources.use import PODS_NOT_SYNCED
 
 
 class _RetriedCalls(Struct, eq=False):

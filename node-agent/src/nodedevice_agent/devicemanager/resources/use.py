@@ -12,6 +12,9 @@ from nodedevice_api.parts import parent_and_number
 
 from nodedevice_agent.devicemanager.resources.devices import NO_DEVICES, NOTHING, ListedDevices
 
+# possible holders instead of UIDs, until the pods of the node are known
+PODS_NOT_SYNCED = frozenset({""})
+
 
 class OtherUse(Struct, frozen=True):
     """Why a listed device is not allocated: it is the same as device_id of resource_name, with that use there; or, without a

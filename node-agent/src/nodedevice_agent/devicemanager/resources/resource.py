@@ -29,8 +29,8 @@ class Resource:
     """
 
     __slots__ = (
-        *("_reported", "connections", "delivery", "devices", "domain", "flap_damping", "identities", "is_live"),
-        *("listed", "name", "newest", "presence", "use"),
+        *("_reported", "connections", "delivery", "devices", "domain", "flap_damping", "identities"),
+        *("is_attributed", "is_live", "listed", "name", "newest", "presence", "use"),
     )
 
     def __init__(
@@ -44,6 +44,8 @@ class Resource:
         """delivery: of new allocations, a DELIVERY_* of nodedevice_api.names; what the kubelet delivers, the kubelet allocates."""
         deadlines = deadlines or Deadlines()
         self.name, self.domain, self.delivery = name, intern(domain_of(name)), delivery
+        # the kubelet allocates its devices, and not this device manager
+        self.is_attributed = delivery == DELIVERY_KUBELET
         self.presence = Presence(name, deadlines)
         self.use = DeviceUse()
         self.identities = DeviceIdentities(self.use)
@@ -59,11 +61,6 @@ class Resource:
         self.devices: Mapping[str, Device] = NO_DEVICES.devices
         # a connected plugin has sent its list; without one no device counts as healthy
         self.is_live = False
-
-    @property
-    def is_attributed(self) -> bool:
-        """Whether the kubelet allocates its devices, and not this device manager."""
-        return self.delivery == DELIVERY_KUBELET
 
     def cordon(self, ids: frozenset[str]) -> None:
         """Set all cordons: of single devices, or of physical devices with all their listed or held parts."""

@@ -38,7 +38,7 @@ def applied_by(page: str) -> list[str]:
 
 
 def commands_of_install(title: str) -> list[str]:
-    """Those in blocks of that section of docs/install.md."""
+    """The commands in the blocks of a section of docs/install.md."""
     return commands_of(_of_install(title), in_sentences=False)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from nodedevice_common.api_connections import Broken, Late, Request
+from nodedevice_common.api_exchange import Broken, Late, Request
 from nodedevice_kube.credentials import Access
 
 

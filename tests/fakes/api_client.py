@@ -3,7 +3,7 @@
 from typing import Final
 
 from nodedevice_agent.kube.client import REQUEST_SECONDS, KubeClient
-from nodedevice_common.api_connections import Sender
+from nodedevice_common.api_exchange import Sender
 from nodedevice_common.api_transport import Transport
 from nodedevice_kube.credentials import Credentials
 from nodedevice_kube.settings import Settings

@@ -137,7 +137,7 @@ class FaultProxy:
         return kubeconfig
 
     def count(self, method: str, end: str, since: float = 0.0) -> int:
-        """Requests of that method whose path ends so, from that moment on (monotonic seconds)."""
+        """The number of requests with this method whose path has this end, from `since` on (monotonic seconds)."""
         asked = [how for when, how, path in list(self.requests) if when >= since and path.endswith(end)]
         return asked.count(method)
 

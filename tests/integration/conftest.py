@@ -40,7 +40,7 @@ def node(agent_node: AgentNode) -> AgentNode:
 
 @pytest.fixture
 async def runtime(agent_node: AgentNode) -> AsyncIterator[FakeRuntime]:
-    """The container runtime of that Node, for an agent that is started with by_nri()."""
+    """The container runtime of the Node, for an agent that is started with by_nri()."""
     async with PatientRuntime(nri_socket(agent_node)) as runtime:
         yield runtime
 

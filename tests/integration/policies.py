@@ -11,7 +11,7 @@ _POLICY, _BINDING = "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBindi
 
 
 def rule(resource: str, operation: str, name: str, group: str = "") -> dict[str, Any]:
-    """That operation on the object of that name."""
+    """The operation on the named object."""
     places = {"apiGroups": [group], "apiVersions": ["v1"], "resources": [resource]}
     return {**places, "operations": [operation], "resourceNames": [name]}
 

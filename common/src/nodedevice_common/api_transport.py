@@ -15,7 +15,7 @@ from nodedevice_kube.api_errors import ApiError, NoAnswer, Silent, TooBig, Unrea
 from nodedevice_kube.credentials import Access, Credentials
 from nodedevice_kube.errors import CredentialProblem
 
-from nodedevice_common.api_connections import Broken, Late, Request, Response, Sender
+from nodedevice_common.api_exchange import Broken, Late, Request, Response, Sender
 from nodedevice_common.log_once import LogOnce
 from nodedevice_common.threads import Shared
 

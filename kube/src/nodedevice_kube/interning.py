@@ -17,4 +17,4 @@ def _one_of_the_last(text: str) -> str:
 
 
 IS_KEPT_FOR_EVER: Final = sys.version_info[:2] == (3, 12)
-intern: Final = _one_of_the_last if IS_KEPT_FOR_EVER else sys.intern  # noqa: TID251
+intern: Final = _one_of_the_last if IS_KEPT_FOR_EVER else sys.intern  # noqa: TID251  # the rule sends all others here

@@ -11,7 +11,8 @@ import yaml
 from kubectl_nodedevice.api import Api
 from kubectl_nodedevice.errors import LoginProblem
 from nodedevice_agent.kube.client import KubeClient
-from nodedevice_common.api_connections import Connections, Request
+from nodedevice_common.api_connections import Connections
+from nodedevice_common.api_exchange import Request
 from nodedevice_common.api_transport import Transport
 from nodedevice_kube.api_errors import ApiError
 from nodedevice_kube.credentials import load

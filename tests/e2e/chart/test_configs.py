@@ -50,6 +50,6 @@ def test_devices_come_and_go_without_a_restart(cluster: ChartCluster, progress: 
 
 
 def _accepted(cluster: ChartCluster, name: str) -> tuple[str, str] | None:
-    """Status and reason of that condition."""
+    """Status and reason of the condition."""
     conditions = cluster.get("nodedeviceconfig", name).get("status", {}).get("conditions", [])
     return next(((c["status"], c["reason"]) for c in conditions if c["type"] == "Accepted"), None)

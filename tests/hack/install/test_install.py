@@ -71,7 +71,7 @@ def test_clusters_with_a_load_command_of_their_own(world: World, program: str) -
     "changed",
     [
         pytest.param({"planned": {"manifest": "x: 2", "config": {}}}, id="sources or values"),
-        pytest.param({"differs": "1"}, id="somebody deleted or edited an object"),
+        pytest.param({"differs": "1"}, id="an object was deleted or edited"),
         pytest.param({"pods": {"items": []}}, id="it does not run"),
         pytest.param({"crds": {"items": []}}, id="the kinds are gone"),
         pytest.param({"release": {"info": {"status": "failed"}, "manifest": "x: 1"}}, id="it had failed"),

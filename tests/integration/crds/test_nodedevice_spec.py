@@ -72,7 +72,7 @@ SHAPE = "must be domain/name, such as vendor.com/gpu: a lower-case DNS name, one
         pytest.param({"nodeName": ""}, "spec.nodeName in body should be at least 1 chars long", id="empty node name"),
         pytest.param({"nodeName": "node_a"}, "spec.nodeName in body should match", id="no DNS name"),
         pytest.param({"cordonedDevices": [{"reason": "fan"}]}, "cordonedDevices[0].id: Required", id="cordon of what?"),
-        pytest.param(cordoned("a", by=""), "by in body should be at least 1 chars long", id="by nobody"),
+        pytest.param(cordoned("a", by=""), "by in body should be at least 1 chars long", id="without an author"),
         pytest.param(cordoned("a", by="b\nc"), "cordonedDevices[0].by in body should match", id="by on two lines"),
         pytest.param(cordoned("a", at="now"), 'at in body must be of type date-time: "now"', id="at a word"),
         pytest.param(cordoned("a", "a"), 'cordonedDevices[1]: Duplicate value: {"id":"a"}', id="cordoned twice"),

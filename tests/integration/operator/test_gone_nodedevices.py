@@ -1,4 +1,4 @@
-"""NodeDevices that nobody uses end. That the API server holds the operator to those is in test_admission."""
+"""The operator deletes unused NodeDevices. test_admission checks that the API server lets it delete no others."""
 
 from collections.abc import Callable
 from typing import Any

@@ -22,7 +22,7 @@ from nodedevice_agent.kube.pods import recover_checkpoint
 from nodedevice_agent.kube.publisher import Publisher
 from nodedevice_agent.kube.served_resources import StatusMaker
 from nodedevice_api.nodedevice import NodeDeviceStatus
-from nodedevice_common.api_connections import Request
+from nodedevice_common.api_exchange import Request
 from nodedevice_kube.api_errors import ApiError
 
 from tests.fakes.api_answers import Answer, Server, query_of

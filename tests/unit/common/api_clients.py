@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import trustme
-from nodedevice_common.api_connections import Connections, Request, Response
+from nodedevice_common.api_connections import Connections
+from nodedevice_common.api_exchange import Request, Response
 from nodedevice_kube.credentials import Access
 from nodedevice_kube.proxies import Proxy
 

@@ -5,7 +5,8 @@ import gc
 import os
 
 import pytest
-from nodedevice_common.api_connections import Broken, Connections, Late, Request
+from nodedevice_common.api_connections import Connections
+from nodedevice_common.api_exchange import Broken, Late, Request
 from nodedevice_kube.credentials import Access
 
 from tests.fakes.http_peer import OK, Peer, Received, answering, listening, received

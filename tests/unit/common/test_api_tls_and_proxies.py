@@ -3,7 +3,8 @@
 import asyncio
 
 import pytest
-from nodedevice_common.api_connections import Broken, Connections, Request
+from nodedevice_common.api_connections import Connections
+from nodedevice_common.api_exchange import Broken, Request
 from nodedevice_kube.credentials import Access
 from nodedevice_kube.proxies import Proxy
 

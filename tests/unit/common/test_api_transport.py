@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nodedevice_common.api_connections import Broken, Late, Request
+from nodedevice_common.api_exchange import Broken, Late, Request
 from nodedevice_common.api_transport import Transport
 from nodedevice_kube.api_errors import (
     ApiError,

@@ -11,7 +11,8 @@ import msgspec
 from nodedevice_api import extended_resources, names
 from nodedevice_api.nodedevice import NodeDeviceSpec
 from nodedevice_common import unauthorized
-from nodedevice_common.api_connections import Connections, Request
+from nodedevice_common.api_connections import Connections
+from nodedevice_common.api_exchange import Request
 from nodedevice_common.api_transport import EXEC_SECONDS, Transport
 from nodedevice_common.decoding import Undecodable, decode
 from nodedevice_common.streams import lines

@@ -195,7 +195,7 @@ class Store(Generic[K, R]):
         return uid in self._gone
 
     def remove(self, key: K, uid: str, version: float = math.inf) -> bool:
-        """Removes the object of that uid; returns whether it was stored. Only records newer than `version` bring it back."""
+        """Remove the object with this UID; returns whether it was stored. Only records newer than `version` bring it back."""
         self._gone[uid] = version
         if len(self._gone) > _REMEMBERED_GONE:
             del self._gone[next(iter(self._gone))]

@@ -11,7 +11,8 @@ from typing import Any, Final
 import msgspec
 import prometheus_client
 from nodedevice_api import names
-from nodedevice_common.api_connections import Connections, Request
+from nodedevice_common.api_connections import Connections
+from nodedevice_common.api_exchange import Request
 from nodedevice_common.api_transport import Transport
 from nodedevice_common.streams import lines
 from nodedevice_kube.api_errors import ApiError, NotLeading, TooBig

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from nodedevice_agent.kube.client import KubeClient
-from nodedevice_common.api_connections import Sender
+from nodedevice_common.api_exchange import Sender
 
 from tests.fakes.api_client import client_of
 

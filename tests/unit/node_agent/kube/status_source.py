@@ -16,7 +16,7 @@ from tests.unit.node_agent.devicemanager.scenario import Scenario
 
 
 class Host(PluginHost):
-    """That manager. Effects are carried out by nobody."""
+    """Has the manager of a scenario, and carries out no effect."""
 
     unsaved = ""
 

@@ -17,7 +17,7 @@ from nodedevice_agent.kube.nodedevice import NodeDeviceSync
 from nodedevice_agent.kube.pod_objects import PodObject
 from nodedevice_agent.kube.retries import LONGEST_PAUSE_SECONDS, until_done
 from nodedevice_common import unauthorized
-from nodedevice_common.api_connections import Broken, Late, Request
+from nodedevice_common.api_exchange import Broken, Late, Request
 from nodedevice_kube.api_errors import ApiError, Gone, InvalidResponse, Unauthorized, Unavailable
 
 from tests.fakes import api_answers

@@ -7,7 +7,7 @@ import pytest
 from nodedevice_agent.dra.slices import ResourceSliceObject, slice_of
 from nodedevice_agent.kube import client
 from nodedevice_agent.kube.client import KubeClient
-from nodedevice_common.api_connections import Request
+from nodedevice_common.api_exchange import Request
 
 from tests.fakes import api_answers
 from tests.fakes.api_answers import Answer, json_answer, query_of

@@ -14,7 +14,7 @@ from nodedevice_agent.health import AgentHealth
 from nodedevice_agent.kube.client import Json, KubeClient
 from nodedevice_agent.kube.lease import RENEW_SECONDS, LeaseKeeper, identity
 from nodedevice_api.names import AGENT_LEASE_SECONDS, CONFIG_REFUSED_LABEL, CONFIGS_ANNOTATION, REFUSALS_ANNOTATION
-from nodedevice_common.api_connections import Broken, Request
+from nodedevice_common.api_exchange import Broken, Request
 from nodedevice_kube.leases import Lease, lease_of
 
 from tests.fakes import api_answers

@@ -10,7 +10,7 @@ from nodedevice_agent.dra.claim import ResourceClaimObject
 from nodedevice_agent.kube.client import KubeClient
 from nodedevice_agent.kube.objects import NodeDeviceConfigObject, NodeMetadataObject
 from nodedevice_agent.kube.pod_objects import PodObject
-from nodedevice_common.api_connections import Request
+from nodedevice_common.api_exchange import Request
 from nodedevice_kube.api_errors import ApiError, NotFound
 from prometheus_client import REGISTRY
 

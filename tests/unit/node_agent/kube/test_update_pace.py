@@ -7,7 +7,7 @@ import pytest
 from nodedevice_agent.kube.informer import Watches
 from nodedevice_agent.kube.pod_objects import PodObject, seen
 from nodedevice_agent.kube.update_pace import AT_ONCE, MOST_TOKENS, take
-from nodedevice_common.api_connections import Request
+from nodedevice_common.api_exchange import Request
 from nodedevice_common.pacing import TokenBucket
 
 from tests.fakes import api_answers

@@ -15,7 +15,7 @@ from nodedevice_agent.kube.initial_lists import AT_ONCE, MOST_UNDER_WAY, PER_SEC
 from nodedevice_agent.kube.objects import NodeDeviceObject
 from nodedevice_agent.kube.pod_objects import PodObject
 from nodedevice_agent.kube.retries import LONGEST_PAUSE_SECONDS
-from nodedevice_common.api_connections import Broken, Request
+from nodedevice_common.api_exchange import Broken, Request
 from nodedevice_kube.api_errors import ApiError, Gone, Invalid, InvalidResponse, Unavailable
 from nodedevice_kube.list_watch import CATCH_UP_SECONDS, GRACE_SECONDS, SILENCE_SECONDS, Policy
 

@@ -56,7 +56,7 @@ def attributed(
         pytest.param((ONE,), (row("x", "d1"),), (), (), {}, id="its devices are another's by now"),
         pytest.param((ONE,), (row("one", "d0", container="other"),), (), (), {}, id="another container's devices"),
         pytest.param((SIDE,), (row("one", "d3", container="side"),), (), (), {"one": ("d3",)}, id="by container name"),
-        pytest.param((ONE,), None, ("two",), (), {}, id="nobody names it"),
+        pytest.param((ONE,), None, ("two",), (), {}, id="no response names it"),
         pytest.param((ONE,), None, (), (), {"one": ("d0",)}, id="neither names nor pods yet: as before"),
         pytest.param((ONE,), None, (), ("one",), {}, id="neither names nor pods yet, and it has ended"),
         pytest.param(None, (row("one", "d0"),), (), (), {"one": ("d0",)}, id="names alone: as before"),
